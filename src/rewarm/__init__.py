@@ -1,0 +1,145 @@
+"""rewarm makes a JAX program start warm: a persistent compilation cache beside an unmodified JAX.
+
+Not promised: that a cached program traces faster (tracing and lowering still run), or anything about programs that
+JAX compiled before rewarm was on. See README.md for the three ways to turn it on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    from rewarm.errors import (
+        BadEntryError,
+        ContentsDifferError,
+        NotCacheableError,
+        RewarmError,
+        SettingError,
+        StoreError,
+        UnsupportedJaxError,
+    )
+    from rewarm.ledger import Event, Seconds, Stats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadEntryError",
+    "ContentsDifferError",
+    "Event",
+    "NotCacheableError",
+    "RewarmError",
+    "Seconds",
+    "SettingError",
+    "Stats",
+    "StoreError",
+    "UnsupportedJaxError",
+    "__version__",
+    "disable",
+    "enable",
+    "events",
+    "key_of",
+    "stats",
+]
+
+
+def enable(
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    min_compile_seconds: float | None = None,
+    min_entry_bytes: int | None = None,
+    metadata_in_key: bool | None = None,
+    check_contents: bool | None = None,
+    strict: bool | None = None,
+    explain: bool | None = None,
+    salt: str | None = None,
+    compression_level: int | None = None,
+) -> None:
+    """Turn the cache on, or change its settings; both act at the next compile.
+
+    Not promised: effect on programs that JAX has already compiled, or that an earlier call's arguments stay (each
+    call states all of them). A setting that is not given comes from its `REWARM_*` variable, else from JAX's own
+    option where you set that, else from its default.
+
+    Args:
+      directory: the local store. Default: `REWARM_DIR`; else `<jax_compilation_cache_dir>/rewarm` when you set JAX's
+        directory; else the per-user cache folder. Made at first use, mode 0700.
+      min_compile_seconds: store only what took at least this long to compile, in seconds. Default 0.
+      min_entry_bytes: store only entries of at least this many bytes on disk. Default 0: all.
+      metadata_in_key: source locations count in the key. Default no.
+      check_contents: the first use of each stored key compiles again and compares; raises when they differ.
+      strict: raise where the cache fails, instead of one log line.
+      explain: log misses, and what is not stored, at WARNING.
+      salt: text that goes into every key.
+      compression_level: of zstd, 1 to 22. Default 3. Not part of any key.
+
+    Raises:
+      SettingError: a value cannot be used.
+      UnsupportedJaxError: `strict`, and this JAX is not one that rewarm knows.
+    """
+    from rewarm.jax_adapter import activation
+
+    activation.enable(
+        directory,
+        min_compile_seconds=min_compile_seconds,
+        min_entry_bytes=min_entry_bytes,
+        metadata_in_key=metadata_in_key,
+        check_contents=check_contents,
+        strict=strict,
+        explain=explain,
+        salt=salt,
+        compression_level=compression_level,
+    )
+
+
+def disable() -> None:
+    """Turn the cache off and leave JAX exactly as it was found. Harmless when it is off."""
+    from rewarm.jax_adapter import activation
+
+    activation.disable()
+
+
+def stats() -> Stats:
+    """The numbers of this process so far: a frozen snapshot."""
+    from rewarm.jax_adapter import activation
+
+    return activation.stats()
+
+
+def events() -> list[Event]:
+    """One record per request of this process, oldest first; the newest 100,000."""
+    from rewarm.jax_adapter import activation
+
+    return activation.events_so_far()
+
+
+def key_of(jitted: Any, *args: Any, **kwargs: Any) -> str:
+    """The key of `jitted` for these arguments, 64 hexadecimal digits, without compiling it.
+
+    Not promised: that tracing is free; `jitted` is traced and lowered, as `jitted.lower(*args, **kwargs)` does.
+    Works whether rewarm is on or off, and takes the settings in force.
+
+    Args:
+      jitted: what `jax.jit` returned.
+      *args: its arguments, arrays or `jax.ShapeDtypeStruct`.
+      **kwargs: its keyword arguments.
+
+    Raises:
+      NotCacheableError: the program has no key; the message says why.
+      TypeError: `jitted` is not a jitted function.
+    """
+    from rewarm.jax_adapter.keys import key_of as find
+
+    return find(jitted, *args, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    # Errors and records are imported when first named, so that `import rewarm` costs next to nothing.
+    import importlib
+
+    if name in {"Event", "Seconds", "Stats"}:
+        return getattr(importlib.import_module("rewarm.ledger"), name)
+    if name in __all__:
+        return getattr(importlib.import_module("rewarm.errors"), name)
+    raise AttributeError(f"module 'rewarm' has no attribute {name!r}")

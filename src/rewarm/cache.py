@@ -1,0 +1,377 @@
+"""The path of one request: look up, or compile, admit and publish. It knows keys and callables, and no JAX.
+
+Not promised: that what was compiled is stored, or that what was stored is found. Promised: `resolve` returns what
+`compile` or `load` made, and raises only what `compile` raised, unless the cache is strict or contents differ.
+
+A failure of the cache is a miss plus one log line. An entry that cannot be read, checked, unpacked or loaded is put
+aside, and the same request writes it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from rewarm import policy
+from rewarm.coordination import Flight, SingleFlight
+from rewarm.envelope import Entry, Header, open_entry, seal
+from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
+from rewarm.identity import KeyComponents
+from rewarm.ledger import Event, Ledger, Seconds
+from rewarm.policy import Thresholds
+from rewarm.store import Store
+
+logger = logging.getLogger("rewarm")
+
+EXECUTABLE = "executable"
+NOT_IN_STORE = "not in the store"
+COMPILE_FAILED = "it does not compile"
+CANNOT_SERIALISE = "the executable cannot be serialised"
+STORE_FAILED = "the store cannot be written"
+ALREADY_STORED = "already stored, and equal"
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[E]):
+    """One program that is wanted as an executable.
+
+    Attributes:
+      program: its name, for people.
+      components: what the key is made of; `None` for a program without a key.
+      unkeyable: why there is no key.
+      key_seconds: what building the components took.
+      compile: makes the executable.
+      serialise: executable to bytes; may raise anything.
+      load: bytes to executable; may raise anything.
+      same: whether two serialised executables have the same code.
+      producer: versions of what makes the executable.
+      target: a few words on the device.
+    """
+
+    program: str
+    components: KeyComponents | None
+    unkeyable: str | None
+    key_seconds: float
+    compile: Callable[[], E]
+    serialise: Callable[[E], bytes]
+    load: Callable[[bytes], E]
+    same: Callable[[bytes, bytes], bool]
+    producer: Mapping[str, str]
+    target: str
+
+
+class Observer(Protocol):
+    """Who wants to hear of a request while it is served."""
+
+    def missed(self, program: str, key: str | None, reason: str) -> None:
+        """A request is about to be compiled."""
+
+    def finished(self, event: Event) -> None:
+        """A request was served."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What one request has come to so far; turned into an `Event` at its end."""
+
+    started: float = field(default_factory=time.time)
+    seconds: dict[str, float] = field(default_factory=dict)
+    tier: str | None = None
+    reason: str | None = None
+    stored: bool = False
+    not_stored: str | None = None
+    seconds_saved: float = 0.0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    quarantined: str | None = None
+
+    def timed(self, step: str, since: float) -> float:
+        """Add the time since `since` to a step; returns it, in seconds."""
+        took = time.perf_counter() - since
+        self.seconds[step] = self.seconds.get(step, 0.0) + took
+        return took
+
+
+class CompileCache:
+    """Serves requests from one store under one set of settings. Safe for any number of threads.
+
+    Args:
+      store: where entries lie; `None`: nothing is looked up or stored, for the reason `closed`.
+      thresholds: the user's limits on what is stored.
+      ledger: where events go.
+      flights: shared by all caches of a process, so that a change of settings does not compile a program twice.
+      observer: hears of each request.
+      level: of compression.
+      strict: raise where the cache fails.
+      check_contents: compile at the first use of each stored key, and compare.
+      closed: why there is no store.
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        *,
+        thresholds: Thresholds,
+        ledger: Ledger,
+        flights: SingleFlight,
+        observer: Observer,
+        level: int = 3,
+        strict: bool = False,
+        check_contents: bool = False,
+        closed: str = "",
+    ) -> None:
+        self._store = store
+        self._thresholds = thresholds
+        self._ledger = ledger
+        self._flights = flights
+        self._observer = observer
+        self._level = level
+        self._strict = strict
+        self._check_contents = check_contents
+        self._closed = closed
+        self._checked: set[str] = set()
+        self._complained: set[str] = set()
+
+    def resolve(self, request: Request[E]) -> E:
+        """The executable of `request`, loaded or compiled.
+
+        Raises:
+          ContentsDifferError: the check of contents found another executable under this key.
+          StoreError, BadEntryError: the cache is strict and failed.
+          Exception: what `request.compile` raises, as it is.
+        """
+        trace = _Trace()
+        trace.seconds["key"] = request.key_seconds
+        if request.components is None or self._store is None:
+            reason = request.unkeyable or self._closed
+            return self._compile(request, None, trace, reason, not_stored=reason)
+        key = request.components.key()
+        with self._flights.board(key) as flight:
+            if not flight.mine:
+                executable = self._follow(request, key, flight, trace)
+            elif self._check_contents and key not in self._checked:
+                return self._compare(request, key, self._store, flight, trace)
+            else:
+                executable = self._find(request, key, self._store, flight, trace)
+            if executable is not None:
+                self._finish(request, key, "hit", trace)
+                return executable
+            reason = trace.reason or NOT_IN_STORE
+            return self._compile(request, key, trace, reason, flight=flight if flight.mine else None)
+
+    # -- looking up --------------------------------------------------------------------------------------------
+
+    def _follow(self, request: Request[E], key: str, flight: Flight, trace: _Trace) -> E | None:
+        """Wait for the thread that has this key in hand, and load what it hands over."""
+        since = time.perf_counter()
+        raw = flight.wait()
+        trace.timed("fetch", since)
+        if raw is None:
+            trace.reason = "another thread compiled it and could not hand it over"
+            return None
+        return self._load(request, key, raw, trace, tier="process")
+
+    def _find(self, request: Request[E], key: str, store: Store, flight: Flight, trace: _Trace) -> E | None:
+        since = time.perf_counter()
+        found = self._fetch(key, store, trace)
+        trace.timed("fetch", since)
+        if found is None:
+            return None
+        entry, data, raw = found
+        flight.land(raw)
+        executable = self._load(request, key, raw, trace, tier=store.tier)
+        if executable is None:
+            self._put_aside(key, store, "it cannot be loaded", data, trace)
+            return None
+        trace.seconds_saved = entry.header.compile_seconds - trace.seconds["fetch"] - trace.seconds["load"]
+        return executable
+
+    def _fetch(self, key: str, store: Store, trace: _Trace) -> tuple[Entry, bytes, bytes] | None:
+        """The checked entry, its bytes, and its executable's bytes, or `None`."""
+        data: bytes | None = None
+        try:
+            data = store.get(key)
+            if data is None:
+                return None
+            trace.bytes_read = len(data)
+            entry = open_entry(data, key)
+            return entry, data, entry.section(EXECUTABLE)
+        except BadEntryError as error:
+            self._put_aside(key, store, error.reason, data, trace)
+            if self._strict:
+                raise
+        except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
+            trace.reason = f"the store cannot be read: {_why(error)}"
+            self._complain("read", error)
+        return None
+
+    def _load(self, request: Request[E], key: str, raw: bytes, trace: _Trace, *, tier: str) -> E | None:
+        since = time.perf_counter()
+        try:
+            executable = request.load(raw)
+        except Exception as error:
+            trace.timed("load", since)
+            trace.reason = f"it cannot be loaded: {type(error).__name__}"
+            logger.warning("cannot load %s, key %s: %s; compiling", request.program, key[:12], _short(error))
+            self._ledger.error()
+            if self._strict:
+                raise
+            return None
+        trace.timed("load", since)
+        trace.tier = tier
+        return executable
+
+    def _put_aside(self, key: str, store: Store, reason: str, data: bytes | None, trace: _Trace) -> None:
+        store.quarantine(key, reason, data)
+        trace.reason = f"what was stored is not usable: {reason}"
+        trace.quarantined = reason
+        where = getattr(store, "root", store.tier)
+        logger.warning("entry %s in %s is not usable (%s): quarantined, compiling", key[:12], where, reason)
+
+    # -- compiling ---------------------------------------------------------------------------------------------
+
+    def _compile(
+        self,
+        request: Request[E],
+        key: str | None,
+        trace: _Trace,
+        reason: str,
+        *,
+        flight: Flight | None = None,
+        not_stored: str | None = None,
+    ) -> E:
+        trace.reason = reason
+        trace.not_stored = not_stored
+        self._observer.missed(request.program, key, reason)
+        since = time.perf_counter()
+        try:
+            executable = request.compile()
+        except BaseException:
+            trace.timed("compile", since)
+            trace.not_stored = COMPILE_FAILED
+            self._finish(request, key, "miss", trace)
+            raise
+        took = trace.timed("compile", since)
+        if key is not None and not_stored is None:
+            since = time.perf_counter()
+            self._publish(request, key, executable, took, flight, trace)
+            trace.timed("store", since)
+        self._finish(request, key, "miss", trace)
+        return executable
+
+    def _publish(
+        self, request: Request[E], key: str, executable: E, took: float, flight: Flight | None, trace: _Trace
+    ) -> None:
+        """Store what was compiled, and hand it to the threads that wait for it, as far as either is wanted."""
+        trace.not_stored = policy.refuse_by_time(took, self._thresholds)
+        if trace.not_stored is not None and (flight is None or not flight.close()):
+            return
+        try:
+            raw = request.serialise(executable)
+        except Exception as error:
+            trace.not_stored = CANNOT_SERIALISE
+            logger.warning("cannot serialise %s, so it is not stored: %s", request.program, _short(error))
+            self._ledger.error()
+            if self._strict:
+                raise
+            return
+        if flight is not None:
+            flight.land(raw)
+        if trace.not_stored is None:
+            self._store_entry(request, key, raw, took, trace)
+
+    def _store_entry(self, request: Request[E], key: str, raw: bytes, took: float, trace: _Trace) -> None:
+        assert request.components is not None
+        assert self._store is not None
+        header = Header(
+            kind=EXECUTABLE,
+            key=key,
+            components=tuple(row.as_dict() for row in request.components.rows),
+            program=request.program,
+            compile_seconds=took,
+            created=time.time(),
+            producer=request.producer,
+            target=request.target,
+        )
+        try:
+            sealed = seal(header, {EXECUTABLE: raw}, level=self._level)
+            trace.not_stored = policy.refuse_by_size(len(sealed), self._thresholds)
+            if trace.not_stored is not None:
+                return
+            self._store.put(key, sealed)
+        except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
+            trace.not_stored = f"{STORE_FAILED}: {_why(error)}"
+            self._complain("write", error)
+            return
+        trace.stored = True
+        trace.bytes_written = len(sealed)
+
+    # -- checking contents -------------------------------------------------------------------------------------
+
+    def _compare(self, request: Request[E], key: str, store: Store, flight: Flight, trace: _Trace) -> E:
+        """Compile although there may be an entry, and hold the two against each other."""
+        since = time.perf_counter()
+        found = self._fetch(key, store, trace)
+        trace.timed("fetch", since)
+        if found is None:
+            executable = self._compile(request, key, trace, trace.reason or NOT_IN_STORE, flight=flight)
+            self._checked.add(key)
+            return executable
+        executable = self._compile(request, key, trace, "contents are checked", not_stored=ALREADY_STORED)
+        stored, compiled = found[2], request.serialise(executable)
+        if not request.same(stored, compiled):
+            raise ContentsDifferError(
+                f"check_contents: the stored executable of {request.program}, key {key}, differs from the one just "
+                f"compiled. Remove the entry (rewarm clear) or find out what changed outside the key (rewarm show)",
+                key,
+                stored,
+                compiled,
+            )
+        self._checked.add(key)
+        return executable
+
+    # -- telling -----------------------------------------------------------------------------------------------
+
+    def _complain(self, verb: str, error: Exception) -> None:
+        """Count a failure of the store; say it once for each kind, since a full disk fails for every program."""
+        self._ledger.error()
+        if self._strict:
+            raise error
+        kind = f"{verb}: {_why(error)}"
+        if kind not in self._complained:
+            self._complained.add(kind)
+            logger.warning("cannot %s the store: %s; the program goes on without it", verb, error)
+
+    def _finish(self, request: Request[E], key: str | None, outcome: Any, trace: _Trace) -> None:
+        event = Event(
+            program=request.program,
+            key=key,
+            outcome=outcome,
+            tier=trace.tier if outcome == "hit" else None,
+            reason=None if outcome == "hit" else trace.reason,
+            stored=trace.stored,
+            not_stored=trace.not_stored,
+            seconds=Seconds(**trace.seconds),
+            seconds_saved=trace.seconds_saved,
+            bytes_read=trace.bytes_read,
+            bytes_written=trace.bytes_written,
+            quarantined=trace.quarantined,
+            time=trace.started,
+        )
+        self._ledger.record(event)
+        self._observer.finished(event)
+
+
+def _why(error: Exception) -> str:
+    """A few words without a path, so that counts by reason stay few."""
+    return str(error.strerror) if isinstance(error, StoreError) else type(error).__name__
+
+
+def _short(error: BaseException) -> str:
+    first = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {first[0][:200]}"

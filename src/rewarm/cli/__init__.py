@@ -1,0 +1,69 @@
+"""The command `rewarm`: one file per subcommand, imported when it is called.
+
+Not promised: that text output keeps its form; `--json` does.
+
+Exit codes: 0 all well; 1 something was looked for and not found, or was found bad; 2 wrong usage. `rewarm run` ends
+with the exit code of the program that it ran.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+_COMMANDS = {
+    "run": "run a Python program with the cache on",
+    "ls": "list the entries",
+    "show": "show one entry: header, components, sizes, times",
+    "stats": "sum up a cache directory",
+    "verify": "check every entry",
+    "clear": "remove every entry",
+}
+
+
+class _Group(click.Group):
+    """Subcommands by name, each imported only when it is the one that was called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"rewarm.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(
+    cls=_Group,
+    epilog="Exit codes: 0 all well; 1 not found, or found bad; 2 wrong usage. The directory is --dir, else "
+    "REWARM_DIR, else <JAX_COMPILATION_CACHE_DIR>/rewarm, else the per-user one.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="rewarm", message="rewarm %(version)s")
+def group() -> None:
+    """A persistent compilation cache for JAX: run programs with it, and look after its directory."""
+
+
+def main() -> None:
+    """The entry point of the command `rewarm`."""
+    from rewarm.errors import RewarmError
+
+    try:
+        group.main(prog_name="rewarm")
+    except RewarmError as error:
+        click.echo(f"rewarm: {_line(error)}", err=True)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)

@@ -1,0 +1,33 @@
+"""`rewarm clear`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rewarm.cli.common import directory_option, json_option, open_store, print_json, size
+
+
+@click.command()
+@directory_option
+@json_option
+def command(directory: Path | None, as_json: bool) -> None:
+    """Remove every entry, the quarantine and what dead writers left. Files that are not rewarm's stay.
+
+    Programs that run meanwhile are not disturbed: they compile what they no longer find.
+    """
+    store = open_store(directory)
+    if not store.is_ours():
+        raise click.ClickException(
+            f"{store.root} carries no CACHEDIR.TAG of rewarm, so nothing is removed there; is it the right directory?"
+        )
+    entries, total = 0, 0
+    for info in store.scan():
+        store.delete(info.key)
+        entries, total = entries + 1, total + info.size
+    leftovers = store.remove_leftovers()
+    if as_json:
+        print_json({"directory": str(store.root), "entries": entries, "bytes": total, "leftovers": leftovers})
+    else:
+        click.echo(f"removed {entries} entries, {size(total)}, and {leftovers} leftovers from {store.root}")

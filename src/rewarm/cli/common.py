@@ -1,0 +1,78 @@
+"""What the subcommands share: the directory, `--json`, and how sizes and times are written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rewarm import settings
+from rewarm.store import LocalStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FOUND_BAD = 1
+
+
+def directory_option(function: F) -> F:
+    """`--dir`."""
+    return click.option(
+        "--dir",
+        "directory",
+        type=click.Path(file_okay=True, path_type=Path),
+        help="The cache directory.",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def open_store(directory: Path | None) -> LocalStore:
+    """The store that a command looks after.
+
+    Raises:
+      click.ClickException: there is no such directory (exit code 1).
+    """
+    root = settings.directory_of_command(directory)
+    if not root.is_dir():
+        what = "is not a directory" if root.exists() else "does not exist"
+        raise click.ClickException(
+            f"the cache directory {root} {what}: nothing was cached there; name another with --dir or REWARM_DIR"
+        )
+    return LocalStore(root)
+
+
+def print_json(value: Any) -> None:
+    """`value` as JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, sort_keys=True))
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds for people."""
+    if value is None:
+        return "-"
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.1f} ms"
+
+
+def ago(when: float) -> str:
+    """How long ago, for people."""
+    passed = max(0.0, time.time() - when)
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if passed < limit:
+            return f"{passed / unit:.0f} {name} ago"
+    return f"{passed / 86400:.0f} days ago"

@@ -1,0 +1,97 @@
+"""`rewarm show`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rewarm.cli.common import (
+    FOUND_BAD,
+    ago,
+    directory_option,
+    json_option,
+    open_store,
+    print_json,
+    seconds,
+    size,
+)
+from rewarm.envelope import Header
+from rewarm.store import EntryInfo, LocalStore
+from rewarm.store.inventory import find, verify
+
+_WIDTH = 100
+
+
+@click.command()
+@click.argument("key")
+@directory_option
+@json_option
+def command(key: str, directory: Path | None, as_json: bool) -> None:
+    """Show the entry of KEY: header, components, sizes, times. A prefix is enough while it fits one entry."""
+    store = open_store(directory)
+    info = _the_one(store, key.lower())
+    item = verify(store, info)
+    if item.header is None:
+        raise click.ClickException(f"entry {info.key} is not usable: {item.problem or 'removed meanwhile'}")
+    if as_json:
+        print_json(
+            {
+                **item.header.as_dict(),
+                "bytes": info.size,
+                "used": info.used,
+                "path": str(store.path(info.key)),
+            }
+        )
+    else:
+        _print(item.header, info, store.path(info.key))
+
+
+def _the_one(store: LocalStore, prefix: str) -> EntryInfo:
+    found = find(store, prefix)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        click.echo(f"rewarm: no entry in {store.root} has a key that starts with {prefix!r}; see rewarm ls", err=True)
+    else:
+        some = ", ".join(info.key[: len(prefix) + 6] for info in found[:5])
+        click.echo(
+            f"rewarm: {len(found)} entries have a key that starts with {prefix!r}: {some}; add digits",
+            err=True,
+        )
+    raise SystemExit(FOUND_BAD)
+
+
+def _print(header: Header, info: EntryInfo, path: Path) -> None:
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(header.created))
+    producer = ", ".join(f"{name} {value}" for name, value in sorted(header.producer.items()))
+    lines = [
+        ("key", header.key),
+        ("program", header.program),
+        ("kind", header.kind),
+        ("target", header.target),
+        ("compiled in", seconds(header.compile_seconds)),
+        ("loaded in", seconds(header.load_seconds)),
+        ("made", f"{created} by {producer}"),
+        ("used", ago(info.used)),
+        ("file", f"{path} ({size(info.size)})"),
+    ]
+    for name, text in lines:
+        click.echo(f"{name:<12} {text}")
+    click.echo("sections")
+    for section in header.sections:
+        packed, raw = size(section.length), size(section.raw_length)
+        click.echo(f"  {section.name:<10} {packed} {section.codec}, {raw} unpacked, sha256 {section.sha256[:16]}")
+    click.echo("components")
+    for row in header.components:
+        click.echo(f"  {row['name']:<10} {row['digest'][:16]}{_value(row.get('value'))}")
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    text = json.dumps(value, sort_keys=True)
+    return f"  {text if len(text) <= _WIDTH else text[: _WIDTH - 3] + '...'}"

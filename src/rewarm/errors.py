@@ -1,0 +1,59 @@
+"""The errors that rewarm raises.
+
+Nothing here promises that an error reaches the user's program: a cache failure is a miss and one log line, and
+only `strict` (or a call of the public API with wrong arguments) raises. Each class sits under `RewarmError` and,
+where Python users expect one, under a built-in.
+"""
+
+from __future__ import annotations
+
+
+class RewarmError(Exception):
+    """Base of every error that rewarm raises."""
+
+
+class SettingError(RewarmError, ValueError):
+    """A setting has a name or a value that cannot be used; the message lists the good ones."""
+
+
+class UnsupportedJaxError(RewarmError, RuntimeError):
+    """This JAX does not have the one function that rewarm replaces, in the form that rewarm knows."""
+
+
+class NotCacheableError(RewarmError, ValueError):
+    """A program has no key: its compilation depends on something that cannot be identified."""
+
+
+class StoreError(RewarmError, OSError):
+    """A store could not answer. Never means "no such entry", which is `None`."""
+
+
+class BadEntryError(RewarmError, ValueError):
+    """What lies under an entry's name is not that entry: damaged, foreign, for another key, or newer.
+
+    Attributes:
+      reason: a few words for a log line and for a counter, without the path.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ContentsDifferError(RewarmError, RuntimeError):
+    """A freshly compiled executable differs from the stored one of the same key (`check_contents`).
+
+    Attributes:
+      key: the key of both, 64 hexadecimal digits.
+      stored: the stored executable, serialised.
+      compiled: the fresh executable, serialised.
+    """
+
+    def __init__(self, message: str, key: str, stored: bytes, compiled: bytes) -> None:
+        super().__init__(message, key, stored, compiled)
+        self.key = key
+        self.stored = stored
+        self.compiled = compiled
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -1,0 +1,111 @@
+"""The `target` component: what the compiler reads of the device.
+
+Not promised: that two hosts with the same value run at the same speed. On CPU the value is the instruction set, not
+the model, so an entry made on one host serves another that has the same instructions.
+
+* CPU: the triple, the instruction-set features that are present, and the shape of the device assignment. The
+  features that only steer tuning, the CPU's name, process index, device ids and the number of devices of the host do
+  not count. Where a JAX cannot serialise its topology (0.10), its fingerprint stands for all of that.
+* GPU: the topology, the platform's version and the shape of the assignment.
+* TPU: the topology, the platform's version (which names the libtpu build) and the assignment itself, since the
+  executable depends on which devices it is made for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rewarm.identity import wire
+
+# Words that XLA keeps among a CPU's features (`prefer-no-gather`) and that no instruction depends on.
+_TUNING = "prefer-"
+_ANY = 9
+_ANY_VALUE = 2
+_TARGET_MACHINE = 5
+_TRIPLE, _FEATURES = 1, 3
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What JAX says of the devices of one request.
+
+    Attributes:
+      platform: "cpu", "gpu" or "tpu".
+      platform_version: the backend's own text.
+      device_kinds: one per device, in the order of the assignment.
+      assignment: device ids, shape (replicas, partitions).
+      topology: the serialised topology, where this JAX has it.
+      fingerprint: the topology's fingerprint, where this JAX has it.
+    """
+
+    platform: str
+    platform_version: str
+    device_kinds: tuple[str, ...]
+    assignment: tuple[tuple[int, ...], ...]
+    topology: bytes | None
+    fingerprint: int | None
+
+    @property
+    def shape(self) -> list[int]:
+        """Replicas and partitions."""
+        return [len(self.assignment), len(self.assignment[0]) if self.assignment else 0]
+
+    def summary(self) -> str:
+        """A few words for lists."""
+        count = self.shape[0] * self.shape[1]
+        kinds = "/".join(sorted(set(self.device_kinds)))
+        return f"{self.platform} {kinds} x{count}" if kinds != self.platform else f"{self.platform} x{count}"
+
+
+def canonical_target(facts: TargetFacts) -> dict[str, Any]:
+    """The component's value.
+
+    Raises:
+      ValueError: JAX says neither the topology nor its fingerprint, so the devices cannot be identified.
+    """
+    shape = {"platform": facts.platform, "shape": facts.shape}
+    if facts.platform == "cpu":
+        return {**shape, **_cpu(facts)}
+    told = {**shape, "kinds": sorted(set(facts.device_kinds)), "version": facts.platform_version}
+    if facts.platform == "tpu":
+        told["assignment"] = [list(row) for row in facts.assignment]
+    return {**told, "topology": _topology_digest(facts)}
+
+
+def _topology_digest(facts: TargetFacts) -> str:
+    if facts.topology is not None:
+        return hashlib.sha256(facts.topology).hexdigest()
+    if facts.fingerprint is not None:
+        return f"fingerprint {facts.fingerprint:016x}"
+    raise ValueError(f"JAX tells no topology of {facts.platform} {facts.platform_version!r}")
+
+
+def _cpu(facts: TargetFacts) -> dict[str, Any]:
+    if facts.topology is None:
+        return {"topology": _topology_digest(facts)}
+    machine = {field.number: field.value for field in wire.fields(_target_machine(facts.topology))}
+    triple, features = machine.get(_TRIPLE, b""), machine.get(_FEATURES, b"")
+    if not (isinstance(triple, bytes) and isinstance(features, bytes) and triple):
+        raise ValueError("the CPU topology names no target machine")
+    return {"triple": triple.decode("utf-8"), "features": ",".join(_present(features.decode("utf-8")))}
+
+
+def _target_machine(topology: bytes) -> bytes:
+    """`CpuTopologyProto.target_machine_options`, from the bare message (0.9) or from an `Any` around it."""
+    outer = list(wire.fields(topology))
+    for field in outer:
+        if field.number == _ANY and isinstance(field.value, bytes):
+            inner = {part.number: part.value for part in wire.fields(field.value)}
+            value = inner.get(_ANY_VALUE)
+            return _target_machine(value) if isinstance(value, bytes) else b""
+    found = (field.data for field in outer if field.number == _TARGET_MACHINE and field.kind == wire.BYTES)
+    return next(found, b"")
+
+
+def _present(features: str) -> Iterator[str]:
+    for word in sorted(features.split(",")):
+        if word.startswith("+") and not word[1:].startswith(_TUNING):
+            yield word[1:]

@@ -1,0 +1,88 @@
+"""Reading a serialised protocol buffer without its descriptor: field by field, in the order of the bytes.
+
+Not promised: that the bytes are such a message. What does not parse raises `ValueError`; what parses by accident is
+the caller's risk, so only messages whose type is known are read.
+
+Format: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED = {FIXED64: 8, FIXED32: 4}
+
+
+class Field(NamedTuple):
+    """One field as it lies in the bytes.
+
+    Attributes:
+      number: the field's number in its message.
+      kind: the wire type: VARINT, FIXED64, BYTES or FIXED32.
+      value: an int for VARINT, else the raw bytes.
+      raw: the whole field, tag included.
+    """
+
+    number: int
+    kind: int
+    value: int | bytes
+    raw: bytes
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of a BYTES field.
+
+        Raises:
+          ValueError: it is another kind of field.
+        """
+        if not isinstance(self.value, bytes):
+            raise ValueError(f"field {self.number} holds a number where bytes were expected")
+        return self.value
+
+
+def fields(message: bytes) -> Iterator[Field]:
+    """The fields of `message`, top level only.
+
+    Raises:
+      ValueError: the bytes are not a message.
+    """
+    position = 0
+    while position < len(message):
+        start = position
+        tag, position = varint(message, position)
+        number, kind = tag >> 3, tag & 7
+        value: int | bytes
+        if kind == VARINT:
+            value, position = varint(message, position)
+        else:
+            if kind == BYTES:
+                length, position = varint(message, position)
+            elif kind in _FIXED:
+                length = _FIXED[kind]
+            else:
+                raise ValueError(f"wire type {kind} at byte {start}")
+            if position + length > len(message):
+                raise ValueError(f"field {number} at byte {start} is longer than the message")
+            value, position = message[position : position + length], position + length
+        yield Field(number, kind, value, message[start:position])
+
+
+def varint(message: bytes, position: int) -> tuple[int, int]:
+    """The number at `position` and the position after it.
+
+    Raises:
+      ValueError: the bytes end within it, or it has more than 64 bits.
+    """
+    result = shift = 0
+    while position < len(message):
+        byte = message[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+    raise ValueError("the bytes end within a number")

@@ -1,0 +1,310 @@
+"""On and off: who is asked when JAX compiles.
+
+Not promised: effect on what JAX has compiled already. Promised: `disable` leaves JAX as it was found.
+
+The function that JAX calls is replaced once (`_compile_or_get_cached`); whether rewarm serves a call is decided at
+each call, so settings that change, JAX's and rewarm's, act at the next compile.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.metadata
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewarm import settings
+from rewarm.cache import Request
+from rewarm.coordination import SingleFlight
+from rewarm.errors import RewarmError, UnsupportedJaxError
+from rewarm.jax_adapter import events, seam
+from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
+from rewarm.jax_adapter.session import Session
+from rewarm.ledger import Event, Ledger, Stats
+from rewarm.settings import Said
+
+logger = logging.getLogger("rewarm")
+
+_SESSIONS_KEPT = 16
+
+
+# Files whose frames are left out of the tracebacks that users see, as JAX's own are.
+_INTERNAL = (Path(__file__).parent, Path(__file__).parent.parent / "cache.py")
+
+
+class _Stop(Exception):  # noqa: N818 - not an error: it ends a compile that must not happen
+    pass
+
+
+@dataclass(slots=True)
+class Capture:
+    """What a compile would have asked for: a request, or why rewarm would not have served it."""
+
+    without_override: str
+    request: Request[Any] | None = None
+    left_to_jax: str = ""
+
+
+class Activation:
+    """The state of one process: what the user said, and what stands in JAX's place."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self._flights = SingleFlight()
+        self._lock = threading.RLock()
+        self._said: Said | None = None
+        self._original: CompileFunction | None = None
+        self._sessions: dict[tuple[Said, JaxOptions], Session] = {}
+        self._told: set[str] = set()
+        self._announced = False
+        self._capturing = threading.local()
+
+    # -- on and off --------------------------------------------------------------------------------------------
+
+    @property
+    def said(self) -> Said | None:
+        """What the user asked for; `None` while rewarm is off."""
+        return self._said
+
+    def turn_on(self, said: Said) -> None:
+        """Use these settings from the next compile on."""
+        with self._lock:
+            self._said = said
+            if "jax" in sys.modules or not _jax_will_call():
+                self.attach()
+
+    def attach(self) -> None:
+        """Stand in JAX's place, once JAX is there. Where this JAX is not known, say so and stay away.
+
+        Raises:
+          UnsupportedJaxError: rewarm is strict.
+        """
+        with self._lock:
+            if self._said is None:
+                return
+            try:
+                self._replace()
+            except UnsupportedJaxError as error:
+                strict, self._said = self._said.strict, None
+                if strict:
+                    raise
+                self._tell(str(error))
+
+    def turn_off(self) -> None:
+        """Put JAX's own function back, if nobody else has replaced it since."""
+        with self._lock:
+            self._said = None
+            self._sessions.clear()
+            if self._original is not None and seam.current() is _compile_or_get_cached:
+                seam.install(self._original)
+                self._original = None
+
+    def _replace(self) -> None:
+        if self._original is not None and seam.current() is not self._original:
+            return  # in place, perhaps with somebody else's function around it
+        seam.probe()
+        seam.remember_defaults()
+        if self._original is None:
+            for path in _INTERNAL:
+                seam.hide_from_tracebacks(str(path))
+        self._original = seam.current()
+        seam.install(_compile_or_get_cached)
+
+    # -- serving -----------------------------------------------------------------------------------------------
+
+    def serve(self, call: Call) -> Any:
+        """What JAX gets for one call."""
+        capture: Capture | None = getattr(self._capturing, "capture", None)
+        if capture is not None:
+            self._capture(call, capture)
+        found = self._session(call, self._said)
+        if isinstance(found, Session):
+            if not self._announced:
+                self._announced = True
+                events.task_uses_cache()
+            return found.serve(call)
+        if found is not None:
+            self.ledger.left_to_jax(found)
+            self._tell(f"left to JAX's own code: {found}")
+        assert self._original is not None
+        return self._original(
+            call.backend,
+            call.computation,
+            call.devices,
+            call.compile_options,
+            call.host_callbacks,
+            call.executable_devices,
+            call.pgle_profiler,
+        )
+
+    def _session(self, call: Call, said: Said | None) -> Session | str | None:
+        """The session that serves a call; or why JAX's own function does; or `None` while rewarm is off."""
+        if said is None:
+            return None
+        options = seam.read_options()
+        if not options.enabled:
+            return None
+        reason = _left_to_jax(call, said, options)
+        if reason is not None:
+            return reason
+        with self._lock:
+            session = self._sessions.get((said, options))
+            if session is None:
+                while len(self._sessions) >= _SESSIONS_KEPT:
+                    del self._sessions[next(iter(self._sessions))]
+                session = self._sessions[said, options] = Session(said, options, self.ledger, self._flights)
+            return session
+
+    def _tell(self, line: str) -> None:
+        """One log line, once."""
+        if line not in self._told:
+            self._told.add(line)
+            logger.warning("%s", line)
+
+    # -- keys without compiling --------------------------------------------------------------------------------
+
+    def _capture(self, call: Call, capture: Capture) -> None:
+        """Note what this compile asks for, and end it."""
+        seam.drop_override(call, capture.without_override)
+        found = self._session(call, self._said or settings.say())
+        if isinstance(found, Session):
+            capture.request = found.identifier.request(call)
+        else:
+            capture.left_to_jax = found or "jax_enable_compilation_cache is off"
+        raise _Stop
+
+    @contextmanager
+    def capturing(self, without_override: str) -> Iterator[Capture]:
+        """Within it, the compile of this thread is noted instead of served, and nothing is compiled.
+
+        The entry `without_override` of `compiler_options` is taken out first.
+        """
+        with self._lock:
+            was_away = self._original is None
+            self._replace()
+        capture = self._capturing.capture = Capture(without_override)
+        try:
+            yield capture
+        except _Stop:
+            pass
+        finally:
+            self._capturing.capture = None
+            with self._lock:
+                if was_away and self._said is None:
+                    self.turn_off()
+
+
+def _left_to_jax(call: Call, said: Said, options: JaxOptions) -> str | None:
+    """Why rewarm does not serve a call, or `None`."""
+    if options.profile_guided or call.pgle_profiler is not None:
+        return "profile-guided compilation is on"
+    if said.directory is None and options.cache_dir and "://" in options.cache_dir:
+        return "jax_compilation_cache_dir is a URL, and rewarm keeps local directories only"
+    obstacle = seam.backend_obstacle(call.backend)
+    if obstacle is None and len({device.process_index for device in call.flat_devices()}) > 1:
+        if options.share_binary:
+            return "jax_share_binary_between_hosts is on for a program of several processes"
+        if call.backend.platform == "gpu":
+            # XLA:GPU's processes tune one program together: one that hits leaves the others waiting.
+            return "a GPU program of several processes"
+    return obstacle
+
+
+def _jax_will_call() -> bool:
+    """Whether JAX will find rewarm's plugin by itself: only an installed package has entry points."""
+    try:
+        points = importlib.metadata.distribution("rewarm").entry_points
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return any(point.group == "jax_plugins" for point in points)
+
+
+_activation = Activation()
+
+
+def _compile_or_get_cached(
+    backend: Any,
+    computation: Any,
+    devices: Any,
+    compile_options: Any,
+    host_callbacks: Any,
+    executable_devices: Any,
+    pgle_profiler: Any = None,
+) -> Any:
+    """What stands in the place of JAX's function of the same name, with its signature."""
+    return _activation.serve(
+        Call(backend, computation, devices, compile_options, host_callbacks, executable_devices, pgle_profiler)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What the package's public functions call
+
+
+def enable(directory: Any = None, **arguments: Any) -> None:
+    """See `rewarm.enable`."""
+    turn_on(settings.say(directory=directory, **arguments))
+
+
+def turn_on(said: Said) -> None:
+    """Turn rewarm on with settings that are already read."""
+    for line in settings.unknown_variables():
+        _activation._tell(line)
+    if form := settings.stats_at_exit():
+        _print_stats_at_exit(form)
+    _activation.turn_on(said)
+
+
+def turn_on_if_asked() -> None:
+    """What JAX's plugin discovery calls: act where `enable` was called before, or the environment asks."""
+    if _activation.said is not None:
+        _activation.attach()
+        return
+    try:
+        if settings.environment_asks():
+            turn_on(settings.say())
+    except RewarmError as error:
+        _activation._tell(f"{error}; rewarm stays off")
+
+
+def disable() -> None:
+    """See `rewarm.disable`."""
+    _activation.turn_off()
+
+
+def stats() -> Stats:
+    """See `rewarm.stats`."""
+    return _activation.ledger.stats()
+
+
+def events_so_far() -> list[Event]:
+    """See `rewarm.events`."""
+    return _activation.ledger.events()
+
+
+def capturing(without_override: str) -> AbstractContextManager[Capture]:
+    """See `Activation.capturing`."""
+    return _activation.capturing(without_override)
+
+
+_exit_line_registered = False
+
+
+def _print_stats_at_exit(form: str) -> None:
+    global _exit_line_registered  # noqa: PLW0603 - one line per process
+    if not _exit_line_registered:
+        _exit_line_registered = True
+        atexit.register(_print_stats, form)
+
+
+def _print_stats(form: str) -> None:
+    numbers = stats()
+    line = json.dumps(numbers.as_dict(), sort_keys=True) if form == "json" else f"rewarm: {numbers.line()}"
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,314 @@
+"""The seam: the one function of JAX that rewarm replaces, and everything else of `jax._src` that rewarm reads.
+
+Not promised: that a future JAX keeps any of this. `probe` looks before anything is replaced.
+
+`jax._src.compiler.compile_or_get_cached` has had one signature in JAX 0.7 to 0.12 and is called by name through its
+module, from one place (0.10 and later) or two (0.9, whose second is pmap). Replacing that attribute is all that
+rewarm changes, and `uninstall` puts the original back.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rewarm.errors import UnsupportedJaxError
+
+_NAME = "compile_or_get_cached"
+_SIGNATURE = (
+    "backend",
+    "computation",
+    "devices",
+    "compile_options",
+    "host_callbacks",
+    "executable_devices",
+    "pgle_profiler",
+)
+_COMPILE_SIGNATURE = ("backend", "module", "executable_devices", "options", "host_callbacks")
+
+# JAX's default of jax_persistent_cache_min_compile_time_secs. The option cannot say whether it was set; the object
+# that it holds can, once it is another one.
+_DEFAULT_MIN_COMPILE_SECONDS = 1.0
+
+# The loggers that users of JAX's cache turn on and search.
+compiler_log = logging.getLogger("jax._src.compiler")
+cache_log = logging.getLogger("jax._src.compilation_cache")
+
+CompileFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the replaced function: JAX's objects, as they came.
+
+    Attributes:
+      backend: the client that compiles.
+      computation: the MLIR module.
+      devices: array of devices, shape (replicas, partitions) or (partitions,).
+      compile_options: `CompileOptions`.
+      host_callbacks: the Python objects that host callbacks of the module point to by index.
+      executable_devices: `DeviceList` that the executable is loaded on.
+      pgle_profiler: JAX's profile collector, or `None`.
+    """
+
+    backend: Any
+    computation: Any
+    devices: Any
+    compile_options: Any
+    host_callbacks: Sequence[Any]
+    executable_devices: Any
+    pgle_profiler: Any
+
+    def flat_devices(self) -> list[Any]:
+        """The devices in the order of the assignment."""
+        return list(self.devices.flat)
+
+
+@dataclass(frozen=True, slots=True)
+class JaxOptions:
+    """JAX's options of its persistent cache, as they are for this thread now."""
+
+    cache_dir: str | None
+    enabled: bool
+    min_compile_seconds: float
+    min_compile_seconds_set: bool
+    min_entry_bytes: int
+    metadata_in_key: bool
+    check_contents: bool
+    raise_errors: bool
+    explain_misses: bool
+    log_compiles: bool
+    max_size: int
+    share_binary: bool
+    profile_guided: bool
+
+
+def probe() -> None:
+    """Look whether this JAX has everything the seam needs.
+
+    Raises:
+      UnsupportedJaxError: naming what is missing or different, and the JAX that is installed.
+    """
+    try:
+        from jax._src import cache_key, compiler, util
+        from jax._src.interpreters import mlir, pxla
+
+        _expect(pxla.compiler is compiler, "pxla calls another compiler module")
+        _expect_signature(getattr(compiler, _NAME), _SIGNATURE)
+        _expect_signature(inspect.unwrap(compiler.backend_compile_and_load), _COMPILE_SIGNATURE)
+        for owner, name in (
+            (cache_key, "custom_hook"),
+            (cache_key, "get_flag_prefixes"),
+            (mlir, "dump_module_to_file"),
+            (util, "test_event"),
+        ):
+            _expect(callable(getattr(owner, name)), f"{name} is not a function")
+        read_options()
+        topology_function()
+    except UnsupportedJaxError:
+        raise
+    except Exception as error:
+        raise UnsupportedJaxError(_unsupported(f"{type(error).__name__}: {error}")) from error
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise UnsupportedJaxError(_unsupported(otherwise))
+
+
+def _expect_signature(function: Any, names: tuple[str, ...]) -> None:
+    found = tuple(inspect.signature(function).parameters)
+    _expect(found == names, f"{getattr(function, '__name__', function)} takes ({', '.join(found)})")
+
+
+def _unsupported(found: str) -> str:
+    return (
+        f"JAX {version()}: the compile step is not where rewarm knows it (supported: 0.9 to 0.12): {found}. "
+        f"JAX runs as without rewarm; look for a newer rewarm, or unset REWARM_DIR and REWARM"
+    )
+
+
+def version() -> str:
+    """The version of JAX that is installed."""
+    import jax
+
+    return str(jax.__version__)
+
+
+def jaxlib_version() -> str:
+    """The version of jaxlib that is installed."""
+    import jaxlib
+
+    return str(jaxlib.__version__)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Replacing the function
+
+
+def current() -> CompileFunction:
+    """The function that JAX would call now."""
+    from jax._src import compiler
+
+    function: CompileFunction = getattr(compiler, _NAME)
+    return function
+
+
+def install(function: CompileFunction) -> None:
+    """Make JAX call `function`."""
+    from jax._src import compiler
+
+    setattr(compiler, _NAME, function)
+
+
+def hide_from_tracebacks(path: str) -> None:
+    """Leave frames of the file `path` out of the tracebacks that JAX filters for users."""
+    from jax._src import traceback_util
+
+    traceback_util.register_exclusion(path)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Reading JAX's options
+
+
+def _holders() -> Any:
+    from jax._src import config
+
+    return config
+
+
+_first_min_compile_seconds: object = None
+
+
+def remember_defaults() -> None:
+    """Keep the object that stands for "not set", so that a later update to the same number shows."""
+    global _first_min_compile_seconds  # noqa: PLW0603 - one fact of the process, like the option it belongs to
+    if _first_min_compile_seconds is None:
+        _first_min_compile_seconds = _holders().persistent_cache_min_compile_time_secs.value
+
+
+def read_options() -> JaxOptions:
+    """JAX's options as they are for this thread now."""
+    config = _holders()
+    threshold = config.persistent_cache_min_compile_time_secs.value
+    untouched = threshold == _DEFAULT_MIN_COMPILE_SECONDS and threshold is _first_min_compile_seconds
+    return JaxOptions(
+        cache_dir=config.compilation_cache_dir.value,
+        enabled=config.enable_compilation_cache.value,
+        min_compile_seconds=threshold,
+        min_compile_seconds_set=not untouched,
+        min_entry_bytes=config.persistent_cache_min_entry_size_bytes.value,
+        metadata_in_key=config.compilation_cache_include_metadata_in_key.value,
+        check_contents=config.compilation_cache_check_contents.value,
+        raise_errors=config.raise_persistent_cache_errors.value,
+        explain_misses=config.explain_cache_misses.value,
+        log_compiles=config.log_compiles.value,
+        max_size=config.compilation_cache_max_size.value,
+        share_binary=config.share_binary_between_hosts.value,
+        profile_guided=bool(
+            (config.enable_pgle.value and config.pgle_profiling_runs.value > 0)
+            or config.compilation_cache_expect_pgle.value
+        ),
+    )
+
+
+def salt_of_hooks(arguments: Sequence[str]) -> dict[str, Any]:
+    """What the user's hooks add to a key: `cache_key.custom_hook()`, and program arguments with a prefix that was
+    given to `cache_key.add_flag_prefixes`."""
+    from jax._src import cache_key
+
+    prefixes = tuple(cache_key.get_flag_prefixes())
+    flags = sorted(argument for argument in arguments if prefixes and argument.startswith(prefixes))
+    return {"custom_hook": cache_key.custom_hook(), "flags": flags}
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What JAX's own function does beside caching
+
+
+def before_compile_step(call: Call) -> None:
+    """Dump the module where `jax_dump_ir_to` asks for it, as JAX's function does first."""
+    from jax._src.interpreters import mlir
+
+    if dumped_to := mlir.dump_module_to_file(call.computation, "compile"):
+        compiler_log.info("Dumped the module to %s.", dumped_to)
+
+
+def compile_now(call: Call) -> Any:
+    """Compile and load, through JAX's own function with its error handlers and profiler annotation."""
+    from jax._src import compiler
+
+    return compiler.backend_compile_and_load(
+        call.backend, call.computation, call.executable_devices, call.compile_options, call.host_callbacks
+    )
+
+
+def drop_override(call: Call, name: str) -> None:
+    """Take one entry of `compiler_options=` out of a call's options."""
+    overrides = call.compile_options.env_option_overrides
+    call.compile_options.env_option_overrides = [row for row in overrides if row[0] != name]
+
+
+def note_compile_after_miss() -> None:
+    """The event that JAX's own test helpers count."""
+    from jax._src import util
+
+    util.test_event("compile_after_persistent_compilation_miss")
+
+
+def verification_error(message: str, key: str, stored: bytes, compiled: bytes) -> Exception | None:
+    """JAX's own error for contents that differ, which programs that check contents catch; 0.9 has none."""
+    from jax._src import compilation_cache
+
+    if not hasattr(compilation_cache, "CacheVerificationError"):
+        return None
+    error: Exception = compilation_cache.CacheVerificationError(message, key, stored, compiled)
+    return error
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Backends and devices
+
+
+def backend_obstacle(backend: Any) -> str | None:
+    """Why executables of this backend cannot be stored and loaded, or `None`."""
+    from jax._src import compilation_cache
+    from jax._src.lib import _jax
+
+    if isinstance(backend, getattr(_jax, "CompileOnlyPyClient", ())):
+        return "the devices are only described, not attached"
+    if backend.platform not in ("cpu", "gpu", "tpu"):
+        return f"no support for platform {backend.platform!r}"
+    if "rocm" in str(backend.platform_version).lower():
+        return "no support for ROCm"
+    if not getattr(backend, "supports_executable_serialization", True):
+        return f"the {backend.platform} backend cannot serialise executables"
+    if backend.runtime_type in compilation_cache._UNSUPPORTED_RUNTIMES:
+        return f"runtime {backend.runtime_type!r} cannot serialise executables"
+    return None
+
+
+def topology_function() -> Any:
+    """`get_topology_for_devices` of this jaxlib."""
+    from jax._src.lib import xla_client
+
+    return xla_client.get_topology_for_devices
+
+
+def topology(devices: Sequence[Any]) -> tuple[bytes | None, int | None]:
+    """The serialised topology and its fingerprint; 0.9 has only the first, 0.10 only the second."""
+    from jax._src.lib import _jax
+
+    try:
+        described = topology_function()(list(devices))
+    except _jax.JaxRuntimeError:
+        return None, None
+    serialized = described.serialize() if hasattr(described, "serialize") else None
+    fingerprint = None
+    if serialized is None and hasattr(described, "fingerprint"):
+        fingerprint = int(described.fingerprint())
+    return serialized, fingerprint

@@ -1,0 +1,119 @@
+"""One set of settings in force, with the store and the cache that follow from it.
+
+Not promised: that a session lives as long as the process. Each change of a setting, of rewarm's or of JAX's, makes
+another at the next compile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from rewarm import policy, settings
+from rewarm.cache import CompileCache
+from rewarm.coordination import SingleFlight
+from rewarm.errors import ContentsDifferError, StoreError
+from rewarm.identity import Toolchain
+from rewarm.jax_adapter import events, seam
+from rewarm.jax_adapter.options import host_options
+from rewarm.jax_adapter.requests import Identifier
+from rewarm.jax_adapter.seam import Call, JaxOptions
+from rewarm.ledger import Ledger
+from rewarm.policy import Thresholds
+from rewarm.settings import Said, Settings
+from rewarm.store import LocalStore
+
+logger = logging.getLogger("rewarm")
+
+LIBRARIES_MEMO = "libraries.json"
+
+
+class Session:
+    """Serves calls of JAX under one set of settings."""
+
+    def __init__(self, said: Said, options: JaxOptions, ledger: Ledger, flights: SingleFlight) -> None:
+        self.settings = settings.resolve(said, host_options(options))
+        self.identifier = Identifier(self.settings, Toolchain(self.settings.directory / LIBRARIES_MEMO))
+        self._options = options
+        self._ledger = ledger
+        self._flights = flights
+        self._lock = threading.Lock()
+        self._cache: CompileCache | None = None
+
+    def _open(self) -> CompileCache:
+        """The cache, opened at the first call that needs it: asking for a key alone touches no directory."""
+        with self._lock:
+            if self._cache is None:
+                store, closed = _open_store(self.settings, self._ledger)
+                self._cache = self._cache_over(store, closed)
+            return self._cache
+
+    def _cache_over(self, store: LocalStore | None, closed: str) -> CompileCache:
+        in_force = self.settings
+        observer = events.JaxObserver(
+            explain=in_force.explain,
+            log_compiles=self._options.log_compiles,
+            before_compile=seam.note_compile_after_miss,
+        )
+        return CompileCache(
+            store,
+            thresholds=Thresholds(in_force.min_compile_seconds, in_force.min_entry_bytes, in_force.max_size),
+            ledger=self._ledger,
+            flights=self._flights,
+            observer=observer,
+            level=in_force.compression_level,
+            strict=in_force.strict,
+            check_contents=in_force.check_contents,
+            closed=closed,
+        )
+
+    def serve(self, call: Call) -> Any:
+        """The executable of one call.
+
+        Raises:
+          Exception: what the compiler raises, as it is; with JAX's own class where contents differ.
+        """
+        seam.before_compile_step(call)
+        events.request_made()
+        cache = self._open()
+        request = self.identifier.request(call)
+        try:
+            return cache.resolve(request)
+        except ContentsDifferError as error:
+            native = seam.verification_error(str(error), error.key, error.stored, error.compiled)
+            if native is None:
+                raise
+            raise native from error
+
+
+def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, str]:
+    if in_force.max_size == 0:
+        return None, policy.SWITCHED_OFF
+    if in_force.max_size > 0:
+        logger.warning(
+            "jax_compilation_cache_max_size is %d: rewarm does not bound the directory yet; entries larger "
+            "than this are not stored",
+            in_force.max_size,
+        )
+    store = LocalStore(in_force.directory)
+    try:
+        obstacle = store.prepare()
+    except StoreError as error:
+        ledger.error()
+        if in_force.strict:
+            raise
+        logger.warning(
+            "cannot use the directory %s: %s; programs are compiled and not cached. Choose another with "
+            "REWARM_DIR or rewarm.enable(directory)",
+            in_force.directory,
+            error.strerror,
+        )
+        return None, f"the directory cannot be used: {error.strerror}"
+    if obstacle is not None:
+        logger.warning(
+            "the directory %s is %s: entries are read, and new ones are not stored",
+            in_force.directory,
+            obstacle,
+        )
+    return store, ""

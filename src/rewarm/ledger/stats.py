@@ -1,0 +1,76 @@
+"""The numbers of a process.
+
+Not promised: that they cover more than this process, or programs that were left to JAX's own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What rewarm did in this process so far. `requests == hits + misses`, always.
+
+    Attributes:
+      requests: programs that JAX wanted compiled while rewarm was on.
+      hits: those that were not compiled.
+      misses: those that were, whether stored or not.
+      stored: entries written.
+      not_stored: how many misses were not stored, by reason.
+      quarantined: files put aside because they were not the entry they were named.
+      errors: times that a store, a loader or a serialiser failed.
+      left_to_jax: programs handed to JAX's own code, by reason; they are not among the requests.
+      seconds_saved: compile time that hits spared, less what fetching and loading them took.
+      seconds_compiling: time spent compiling misses.
+      seconds_overhead: time spent on keys, fetching, and storing.
+      seconds_loading: time spent making executables of entries.
+      bytes_read: of entries fetched.
+      bytes_written: of entries stored.
+    """
+
+    requests: int = 0
+    hits: int = 0
+    misses: int = 0
+    stored: int = 0
+    not_stored: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: int = 0
+    errors: int = 0
+    left_to_jax: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    seconds_saved: float = 0.0
+    seconds_compiling: float = 0.0
+    seconds_overhead: float = 0.0
+    seconds_loading: float = 0.0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers as plain JSON values."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**plain, "not_stored": dict(self.not_stored), "left_to_jax": dict(self.left_to_jax)}
+
+    def line(self) -> str:
+        """One line for people."""
+        told = [
+            f"{self.requests} requests",
+            f"{self.hits} hits",
+            f"{self.misses} misses",
+            f"{self.seconds_saved:.1f} s saved",
+            f"{self.seconds_compiling:.1f} s compiling",
+            f"{self.stored} stored",
+        ]
+        if self.not_stored:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.not_stored.items()))
+            told.append(f"{sum(self.not_stored.values())} not stored ({reasons})")
+        told.extend(f"{count} {word}" for word, count in self._troubles() if count)
+        return ", ".join(told)
+
+    def _troubles(self) -> list[tuple[str, int]]:
+        return [
+            ("quarantined", self.quarantined),
+            ("errors", self.errors),
+            ("left to JAX", sum(self.left_to_jax.values())),
+        ]

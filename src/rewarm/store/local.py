@@ -1,0 +1,259 @@
+"""The local store: a directory of files, which are the truth; there is no index and no lock.
+
+Not promised: that a put survives a power cut (the data is synced before it gets its name, the name itself is not
+forced to disk), nor protection from others who may write to the directory.
+
+    <root>/CACHEDIR.TAG           so that backups pass it over (https://bford.info/cachedir/)
+    <root>/<2 hex>/<64 hex>       the entries, in 256 directories by the first two digits
+    <root>/<2 hex>/.*.tmp         being written
+    <root>/quarantine/<64 hex>.*  what lay under an entry's name and was not that entry
+
+Races, and their worst outcome:
+
+* two writers of one key: both write their own temporary file, the later rename wins; all writers are equally good.
+* a reader beside a writer: it opened the old file or the new one, never a mixture, since files are not changed.
+* quarantine beside a writer: a file is moved only while it still holds the bytes that were found bad; between that
+  look and the rename a writer can slip in, and its good entry is moved aside: one more rebuild.
+* removal beside anything: a miss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rewarm.errors import BadEntryError, StoreError
+from rewarm.store.contract import EntryInfo, check_key
+
+QUARANTINE = "quarantine"
+TAG_NAME = "CACHEDIR.TAG"
+_TAG = (
+    b"Signature: 8a477f597d28d172789f06886806bc55\n"
+    b"# This file is a cache directory tag created by rewarm, a compilation cache for JAX.\n"
+    b"# For information about cache directory tags, see https://bford.info/cachedir/\n"
+)
+_SHARDS = tuple(f"{number:02x}" for number in range(256))
+
+# A hit renews the file's mtime only when it is older than this, in seconds: recency for a later clean-up at the
+# price of one system call in ten minutes.
+_RENEW_AFTER = 600.0
+
+# A temporary file older than this, in seconds, has lost its writer.
+_ORPHAN_AFTER = 3600.0
+
+_QUARANTINE_KEEPS = 32
+_SHOWN = 2
+
+
+class LocalStore:
+    """The store in the directory `root`, which is made (mode 0700) at the first put.
+
+    Safe for any number of threads and processes at once. Reads take no lock and write nothing but an mtime.
+    """
+
+    tier = "local"
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._swept: set[str] = set()
+
+    def path(self, key: str) -> Path:
+        """Where the entry of `key` lies."""
+        return self.root / key[:_SHOWN] / check_key(key)
+
+    # -- the four verbs ----------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes last put under `key`, or `None`; see `Store.get`."""
+        path = self.path(key)
+        try:
+            # Without O_NONBLOCK a FIFO under an entry's name would hold the program for ever.
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failed("read", path, error) from error
+        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor, not a path
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BadEntryError("not a regular file")
+            try:
+                data = file.readall()
+            except OSError as error:
+                raise _failed("read", path, error) from error
+        _renew(path, status)
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write `data` beside its place, sync it, and give it its name; see `Store.put`."""
+        path = self.path(key)
+        temporary = path.parent / f".{key}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        try:
+            self._sweep(path.parent)
+            _write(self._create(temporary), data)
+            temporary.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise _failed("write", path, error) from error
+        except BaseException:  # Ctrl-C: leave nothing behind
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def delete(self, key: str) -> None:
+        """Remove the entry; see `Store.delete`."""
+        path = self.path(key)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            if isinstance(error, NotADirectoryError):
+                return
+            raise _failed("remove", path, error) from error
+
+    def scan(self) -> Iterator[EntryInfo]:
+        """The entries, one directory after the other; strays are passed over; see `Store.scan`."""
+        for name in _SHARDS:
+            try:
+                shard = os.scandir(self.root / name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise _failed("list", self.root / name, error) from error
+            with shard:
+                for item in shard:
+                    info = _info(item, name)
+                    if info is not None:
+                        yield info
+
+    # -- beside the contract -----------------------------------------------------------------------------------
+
+    def quarantine(self, key: str, reason: str, seen: bytes | None) -> None:
+        """Move what lies under `key` to `<root>/quarantine`, where the newest 32 stay; see `Store.quarantine`."""
+        path = self.path(key)
+        target = self.root / QUARANTINE / f"{key}.{time.time_ns()}.{_slug(reason)}"
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() != seen:
+                return  # rewritten since: the new entry is somebody's good work
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            path.rename(target)
+            _keep_newest(target.parent)
+
+    def quarantined(self) -> list[Path]:
+        """The files in quarantine."""
+        with contextlib.suppress(OSError):
+            return sorted((self.root / QUARANTINE).iterdir())
+        return []
+
+    def prepare(self) -> str | None:
+        """Make the directory, and say in a few words what stands in the way of writing there, or `None`.
+
+        Raises:
+          StoreError: the directory cannot even be read.
+        """
+        try:
+            self._make_root()
+        except OSError as error:
+            if not self.root.is_dir():
+                raise _failed("make", self.root, error) from error
+        if not self.root.is_dir():
+            raise StoreError(errno.ENOTDIR, "expected a directory, found a file", str(self.root))
+        if not os.access(self.root, os.R_OK | os.X_OK):
+            raise StoreError(errno.EACCES, "no right to read the directory", str(self.root))
+        if not os.access(self.root, os.W_OK):
+            return "read-only"
+        return None
+
+    def remove_leftovers(self) -> int:
+        """Remove quarantine, temporary files of lost writers and empty directories; returns how many files went."""
+        gone = 0
+        for path in [*self.quarantined(), *self.root.glob("[0-9a-f][0-9a-f]/.*.tmp")]:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                gone += 1
+        for folder in [self.root / QUARANTINE, *(self.root / shard for shard in _SHARDS)]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return gone
+
+    def is_ours(self) -> bool:
+        """Whether the directory carries the tag that rewarm leaves in its own."""
+        try:
+            return (self.root / TAG_NAME).read_bytes() == _TAG
+        except OSError:
+            return False
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _create(self, temporary: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        try:
+            return os.open(temporary, flags, 0o600)
+        except FileNotFoundError:  # the first entry of this directory, or somebody cleared it meanwhile
+            self._make_root()
+            temporary.parent.mkdir(mode=0o700, exist_ok=True)
+            return os.open(temporary, flags, 0o600)
+
+    def _make_root(self) -> None:
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        self.root.mkdir(mode=0o700, exist_ok=True)
+        tag = self.root / TAG_NAME
+        if not tag.exists():
+            temporary = self.root / f".{TAG_NAME}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+            temporary.write_bytes(_TAG)
+            temporary.replace(tag)
+
+    def _sweep(self, shard: Path) -> None:
+        """Remove the temporary files of writers that died, once per directory and process."""
+        if shard.name in self._swept:
+            return
+        self._swept.add(shard.name)
+        with contextlib.suppress(OSError):
+            for path in shard.glob(".*.tmp"):
+                if time.time() - path.stat().st_mtime > _ORPHAN_AFTER:
+                    path.unlink(missing_ok=True)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    with open(descriptor, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+        os.fsync(file.fileno())
+
+
+def _renew(path: Path, status: os.stat_result) -> None:
+    if time.time() - status.st_mtime > _RENEW_AFTER:
+        with contextlib.suppress(OSError):  # read-only, or not ours: recency is a courtesy
+            os.utime(path)
+
+
+def _info(item: os.DirEntry[str], shard: str) -> EntryInfo | None:
+    try:
+        check_key(item.name)
+        status = item.stat(follow_symlinks=False)
+    except (ValueError, OSError):
+        return None
+    if not item.name.startswith(shard) or not stat.S_ISREG(status.st_mode):
+        return None
+    return EntryInfo(item.name, status.st_size, status.st_mtime)
+
+
+def _slug(reason: str) -> str:
+    words = "".join(letter if letter.isalnum() else "-" for letter in reason.lower())
+    return "-".join(part for part in words.split("-") if part)[:60] or "bad"
+
+
+def _keep_newest(folder: Path) -> None:
+    for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime)[:-_QUARANTINE_KEEPS]:
+        path.unlink(missing_ok=True)
+
+
+def _failed(verb: str, path: Path, error: OSError) -> StoreError:
+    return StoreError(error.errno or 0, f"cannot {verb}: {error.strerror or error}", str(path))
