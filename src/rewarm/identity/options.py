@@ -58,13 +58,20 @@ def canonical_options(serialized: bytes) -> CanonicalOptions:
     Raises:
       ValueError: the bytes are not such a message.
     """
+    whole = _parsed(serialized)
+    # Files are read each time: the text of the options says nothing about their content.
+    inputs = tuple(sorted(_content(number, path) for number, path in whole.files))
+    return CanonicalOptions(whole.kept, inputs, whole.outputs, whole.cuda_directory)
+
+
+# The programs of one process share a few values of these bytes.
+@functools.lru_cache(maxsize=256)
+def _parsed(serialized: bytes) -> _Part:
     rest, build, debug, overrides = _take_apart(serialized)
     parts = (_debug_part(debug), _override_part(overrides))
-    canonical = _framed([rest, build, *(part.kept for part in parts)])
-    files = [named for part in parts for named in part.files]
-    return CanonicalOptions(
-        canonical=canonical,
-        inputs=tuple(sorted(_content(number, path) for number, path in files)),
+    return _Part(
+        kept=_framed([rest, build, *(part.kept for part in parts)]),
+        files=tuple(named for part in parts for named in part.files),
         outputs=tuple(sorted({name for part in parts for name in part.outputs})),
         cuda_directory=next((part.cuda_directory for part in reversed(parts) if part.cuda_directory), ""),
     )
@@ -90,7 +97,7 @@ def _framed(parts: Iterable[bytes]) -> bytes:
     return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
 
 
-# All programs of a process share a few values of this message, which is most of the options' bytes.
+# This message is most of the options' bytes, and less varied still.
 @functools.lru_cache(maxsize=64)
 def _debug_part(debug: bytes) -> _Part:
     kept, cuda = bytearray(), ""

@@ -15,6 +15,7 @@ from rewarm import settings
 from rewarm.cache import Request
 from rewarm.identity import (
     CanonicalOptions,
+    Component,
     KeyComponents,
     TargetFacts,
     Toolchain,
@@ -37,7 +38,7 @@ class Identifier:
     def __init__(self, in_force: Settings, toolchain: Toolchain) -> None:
         self._settings = in_force
         self._toolchain = toolchain
-        self._libraries = functools.lru_cache(maxsize=8)(self._identify_libraries)
+        self._rows = functools.lru_cache(maxsize=256)(self._row)
 
     def request(self, call: Call) -> Request[Any]:
         """The request of one call. Where the key cannot be built, it says so and the program is only compiled."""
@@ -71,26 +72,45 @@ class Identifier:
         )
 
     def _components(self, program: bytes, options: CanonicalOptions, facts: TargetFacts) -> KeyComponents:
-        toolchain: dict[str, Any] = dict(self._libraries(facts.platform, options.cuda_directory))
-        if facts.platform == "tpu":
-            toolchain["LIBTPU_INIT_ARGS"] = _last_values(settings.libtpu_arguments())
-        salt = {"salt": self._settings.salt, **seam.salt_of_hooks(sys.argv)}
-        if self._settings.metadata_in_key:
-            salt["metadata"] = True
+        hooks = seam.salt_of_hooks(sys.argv)
         return KeyComponents.of(
             {
                 "program": component("program", program),
-                "callbacks": component("callbacks", "none"),
-                "options": component("options", options.canonical),
-                "inputs": component("inputs", [list(file) for file in options.inputs]),
-                "toolchain": component("toolchain", toolchain),
-                "target": component("target", canonical_target(facts)),
-                "salt": component("salt", salt),
+                "callbacks": self._rows("callbacks"),
+                "options": self._rows("options", options.canonical),
+                "inputs": self._rows("inputs", options.inputs),
+                "toolchain": self._rows("toolchain", facts.platform, options.cuda_directory),
+                "target": self._rows("target", facts),
+                "salt": self._rows("salt", hooks),
             }
         )
 
-    def _identify_libraries(self, platform: str, cuda_directory: str) -> tuple[tuple[str, str], ...]:
-        return tuple(self._toolchain.identify(libraries(platform, cuda_directory)).items())
+    def _row(self, name: str, *facts: Any) -> Component:
+        """One row of the table; remembered, since the programs of a process share all of them but `program`."""
+        return component(name, getattr(self, f"_{name}_value")(*facts))
+
+    def _callbacks_value(self) -> str:
+        return "none"  # programs whose compilation runs Python have no key
+
+    def _options_value(self, canonical: bytes) -> bytes:
+        return canonical
+
+    def _inputs_value(self, inputs: tuple[tuple[str, str, str], ...]) -> list[list[str]]:
+        return [list(file) for file in inputs]
+
+    def _toolchain_value(self, platform: str, cuda_directory: str) -> dict[str, Any]:
+        found: dict[str, Any] = dict(self._toolchain.identify(libraries(platform, cuda_directory)))
+        if platform == "tpu":
+            found["LIBTPU_INIT_ARGS"] = _last_values(settings.libtpu_arguments())
+        return found
+
+    def _target_value(self, facts: TargetFacts) -> dict[str, Any]:
+        return canonical_target(facts)
+
+    def _salt_value(self, hooks: tuple[str, ...]) -> dict[str, Any]:
+        hook, *flags = hooks
+        said = {"salt": self._settings.salt, "custom_hook": hook, "flags": flags}
+        return {**said, "metadata": True} if self._settings.metadata_in_key else said
 
 
 def _compile(call: Call) -> Any:

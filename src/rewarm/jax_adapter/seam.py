@@ -216,14 +216,14 @@ def read_options() -> JaxOptions:
     )
 
 
-def salt_of_hooks(arguments: Sequence[str]) -> dict[str, Any]:
-    """What the user's hooks add to a key: `cache_key.custom_hook()`, and program arguments with a prefix that was
-    given to `cache_key.add_flag_prefixes`."""
+def salt_of_hooks(arguments: Sequence[str]) -> tuple[str, ...]:
+    """What the user's hooks add to a key: `cache_key.custom_hook()`, then, sorted, the program arguments with a prefix
+    that was given to `cache_key.add_flag_prefixes`."""
     from jax._src import cache_key
 
     prefixes = tuple(cache_key.get_flag_prefixes())
-    flags = sorted(argument for argument in arguments if prefixes and argument.startswith(prefixes))
-    return {"custom_hook": cache_key.custom_hook(), "flags": flags}
+    flags = sorted(argument for argument in arguments if argument.startswith(prefixes)) if prefixes else []
+    return (str(cache_key.custom_hook()), *flags)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -73,20 +73,11 @@ class LocalStore:
         """The bytes last put under `key`, or `None`; see `Store.get`."""
         path = self.path(key)
         try:
-            # Without O_NONBLOCK a FIFO under an entry's name would hold the program for ever.
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+            data, status = _read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _failed("read", path, error) from error
-        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor, not a path
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise BadEntryError("not a regular file")
-            try:
-                data = file.readall()
-            except OSError as error:
-                raise _failed("read", path, error) from error
         _renew(path, status)
         return data
 
@@ -218,6 +209,22 @@ class LocalStore:
             for path in shard.glob(".*.tmp"):
                 if time.time() - path.stat().st_mtime > _ORPHAN_AFTER:
                     path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[bytes, os.stat_result]:
+    # Without O_NONBLOCK a FIFO under an entry's name would hold the program for ever.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ELOOP):  # a socket, a circle of links
+            raise BadEntryError("not a regular file") from error
+        raise
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise BadEntryError("not a regular file")
+    with open(descriptor, "rb", buffering=0) as file:
+        return file.readall(), status
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -1,0 +1,102 @@
+"""Fresh processes for the tests: a program is written to a file, run by this Python, and looked at from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# What a developer's shell may hold and a test must not see.
+_FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "LIBTPU")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished process."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The numbers that REWARM_STATS=json printed."""
+        lines = [line for line in self.err.splitlines() if line.startswith('{"bytes_read"')]
+        assert lines, self.err
+        numbers = json.loads(lines[-1])
+        assert isinstance(numbers, dict)
+        return numbers
+
+    @property
+    def json(self) -> Any:
+        """The last line of standard output, read as JSON."""
+        return json.loads(self.out.splitlines()[-1])
+
+    def warnings(self) -> list[str]:
+        """Lines on standard error that rewarm wrote: not its numbers, and not XLA's own lines."""
+        foreign = ("cpu_aot_loader", "pjrt_executable.cc", "RewriteRedundant", "TfrtCpuClient")
+        return [
+            line
+            for line in self.err.splitlines()
+            if line.strip() and not line.startswith('{"bytes_read"') and not any(word in line for word in foreign)
+        ]
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """This environment without anything that steers JAX, XLA or rewarm, plus `extra`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    return {**kept, "JAX_PLATFORMS": "cpu", **extra}
+
+
+def execute(command: list[str], *, env: Mapping[str, str], cwd: Path, stdin: str | None = None) -> Run:
+    """Run a command to its end."""
+    done = subprocess.run(
+        command, env=dict(env), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=240, check=False
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+Program = Callable[..., Run]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Runs Python source in a fresh process: `program(source, *argv, REWARM_DIR=...)`.
+
+    Keyword arguments are variables of its environment; `ok=False` accepts another exit code than 0. REWARM_STATS is
+    json unless said otherwise.
+    """
+    count = 0
+
+    def run(source: str, *argv: str, ok: bool = True, cwd: Path = tmp_path, **env: str) -> Run:
+        nonlocal count
+        count += 1
+        path = tmp_path / f"program_{count}.py"
+        path.write_text(textwrap.dedent(source))
+        done = execute(
+            [sys.executable, str(path), *argv], env=clean_environment(**{"REWARM_STATS": "json", **env}), cwd=cwd
+        )
+        if ok:
+            assert done.code == 0, done.err[-4000:]
+        return done
+
+    return run
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A directory for the cache that does not exist yet."""
+    return tmp_path / "cache"
+
+
+def entries(cache: Path) -> list[Path]:
+    """The files of the entries in a cache directory."""
+    return sorted(path for path in cache.glob("[0-9a-f][0-9a-f]/*") if len(path.name) == 64)
