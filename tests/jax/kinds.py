@@ -14,13 +14,13 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
-import jax
 import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import jax
 import rewarm
 
 X = np.arange(16, dtype=np.float32).reshape(4, 4) / 7

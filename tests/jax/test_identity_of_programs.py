@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from conftest import Program, entries
 
 pytestmark = pytest.mark.contract

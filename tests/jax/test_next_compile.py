@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conftest import Program, entries
 
 pytestmark = pytest.mark.contract
@@ -112,9 +113,7 @@ def test_thresholds_from_the_environment(
 
 
 def test_enable_flag_from_the_environment(program: Program, cache: Path) -> None:
-    told = steps(
-        program, cache, "told.append(step())\n", REWARM_DIR=str(cache), JAX_ENABLE_COMPILATION_CACHE="false"
-    )
+    told = steps(program, cache, "told.append(step())\n", REWARM_DIR=str(cache), JAX_ENABLE_COMPILATION_CACHE="false")
     assert told == [None]
     assert not cache.exists()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conftest import clean_environment, execute
 
 pytestmark = pytest.mark.contract

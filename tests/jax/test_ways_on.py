@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import Program, clean_environment, entries, execute
 
 pytestmark = pytest.mark.contract

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import click
 
 from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, seconds, size
 from rewarm.store.inventory import Item, survey
+
+_UNBOUNDED = 10_000
 
 
 @click.command()
@@ -47,15 +50,9 @@ def _print_table(items: list[Item]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("key", "left"),
-        ("program", "left"),
-        ("target", "left"),
-        ("size", "right"),
-        ("compile", "right"),
-        ("used", "right"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=name != "program", overflow="fold")  # type: ignore[arg-type]
+    for name in ("key", "program", "target", "size", "compile", "used"):
+        numeric = name in ("size", "compile", "used")
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "program", overflow="fold")
     for item in items:
         header = item.header
         table.add_row(
@@ -66,7 +63,8 @@ def _print_table(items: list[Item]) -> None:
             seconds(header.compile_seconds) if header else "-",
             ago(item.info.used),
         )
-    Console(soft_wrap=False).print(table)
+    # A pipe has no width: lines there are as long as they need to be.
+    Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)
     total = sum(item.info.size for item in items)
     spent = sum(item.header.compile_seconds for item in items if item.header)
     click.echo(f"{len(items)} entries, {size(total)}, {seconds(spent)} of compiling")

@@ -87,11 +87,15 @@ def _print(header: Header, info: EntryInfo, path: Path) -> None:
         click.echo(f"  {section.name:<10} {packed} {section.codec}, {raw} unpacked, sha256 {section.sha256[:16]}")
     click.echo("components")
     for row in header.components:
-        click.echo(f"  {row['name']:<10} {row['digest'][:16]}{_value(row.get('value'))}")
+        value = row.get("value")
+        table = value if isinstance(value, dict) else {}
+        click.echo(f"  {row['name']:<10} {row['digest'][:16]}{'' if table else _text(value)}")
+        for name, part in table.items():
+            click.echo(f"    {name}:{_text(part)}")
 
 
-def _value(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return ""
-    text = json.dumps(value, sort_keys=True)
+    text = value if isinstance(value, str) else json.dumps(value)
     return f"  {text if len(text) <= _WIDTH else text[: _WIDTH - 3] + '...'}"

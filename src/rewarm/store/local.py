@@ -223,7 +223,7 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise BadEntryError("not a regular file")
-    with open(descriptor, "rb", buffering=0) as file:
+    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor, not a path
         return file.readall(), status
 
 

@@ -1,0 +1,108 @@
+"""The package as a whole: what importing it costs, and that its rooms keep to their floors."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rewarm
+from conftest import clean_environment
+
+ROOT = Path(rewarm.__file__).parent
+
+# Room to floor, as docs/architecture.md has it; a room imports only from floors below, or from itself.
+FLOORS = {
+    "errors": 0,
+    "settings": 0.5,
+    "policy": 1,
+    "envelope": 1,
+    "store": 2,
+    "coordination": 2,
+    "identity": 2,
+    "ledger": 2,
+    "cache": 3,
+    "jax_adapter": 5,
+    "cli": 6,
+    "__main__": 7,
+}
+
+
+def test_importing_costs_next_to_nothing() -> None:
+    look = (
+        "import sys, time; b = time.perf_counter(); import rewarm; t = time.perf_counter() - b;"
+        "assert not {'jax', 'click', 'rich', 'jaxlib', 'numpy'} & set(sys.modules); print(t)"
+    )
+    took = [
+        float(subprocess.check_output([sys.executable, "-c", look], env=clean_environment(), text=True))
+        for _ in range(5)
+    ]
+    assert min(took) < 0.020
+
+
+def test_public_names_are_there() -> None:
+    for name in rewarm.__all__:
+        assert getattr(rewarm, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        rewarm.nothing  # noqa: B018
+    assert rewarm.__version__ == importlib.metadata.version("rewarm")
+    assert (ROOT / "py.typed").exists()
+
+
+def sources() -> Iterator[tuple[Path, str]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT), path.read_text()
+
+
+def _imported(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_rooms_import_only_from_floors_below() -> None:
+    wrong = []
+    for path, text in sources():
+        room = path.parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for name in _imported(text):
+            parts = name.split(".")
+            if parts[0] != "rewarm" or len(parts) < 2 or parts[1] not in FLOORS:
+                continue
+            if parts[1] != room and FLOORS[parts[1]] >= FLOORS[room]:
+                wrong.append(f"{path} imports {name}")
+    assert wrong == []
+
+
+def test_only_the_seam_touches_jax_private_modules() -> None:
+    assert [str(path) for path, text in sources() if "jax._src" in text] == ["jax_adapter/seam.py"]
+
+
+def test_only_settings_read_the_environment() -> None:
+    readers = [str(path) for path, text in sources() if "os.environ" in text or "os.getenv" in text]
+    assert readers == ["settings.py"]
+
+
+def test_below_the_adapter_nothing_imports_jax() -> None:
+    allowed = {("identity/program.py", "jaxlib")}
+    found = {
+        (str(path), name.split(".")[0])
+        for path, text in sources()
+        if path.parts[0] not in ("jax_adapter", "cli")
+        for name in _imported(text)
+        if name.split(".")[0] in ("jax", "jaxlib")
+    }
+    assert found == allowed
+
+
+def test_every_module_says_what_it_does_not_promise_or_is_small() -> None:
+    silent = [str(path) for path, text in sources() if text.strip() and not ast.get_docstring(ast.parse(text))]
+    assert silent == []
