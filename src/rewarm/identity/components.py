@@ -91,10 +91,8 @@ class KeyComponents:
 
 def derive_key(rows: Iterable[tuple[str, str]]) -> str:
     """The key of `(name, hexadecimal digest)` rows, as a header keeps them."""
-    total = hashlib.sha256()
+    framed = bytearray()
     for name, digest in rows:
         encoded = name.encode("utf-8")
-        total.update(struct.pack("<I", len(encoded)))
-        total.update(encoded)
-        total.update(bytes.fromhex(digest))
-    return total.hexdigest()
+        framed += struct.pack("<I", len(encoded)) + encoded + bytes.fromhex(digest)
+    return hashlib.sha256(framed).hexdigest()

@@ -9,6 +9,7 @@ import functools
 import logging
 import sys
 import time
+import weakref
 from typing import Any
 
 from rewarm import settings
@@ -39,6 +40,8 @@ class Identifier:
         self._settings = in_force
         self._toolchain = toolchain
         self._rows = functools.lru_cache(maxsize=256)(self._row)
+        # Per client, and gone with it: JAX can drop its clients and make new ones.
+        self._facts: weakref.WeakKeyDictionary[Any, dict[Any, TargetFacts]] = weakref.WeakKeyDictionary()
 
     def request(self, call: Call) -> Request[Any]:
         """The request of one call. Where the key cannot be built, it says so and the program is only compiled."""
@@ -48,7 +51,7 @@ class Identifier:
             program = canonical_program(call.computation, metadata_in_key=self._settings.metadata_in_key)
             name = program.name
             options = canonical_options(call.compile_options.SerializeAsString())
-            facts = _target_facts(call)
+            facts = self._target_facts(call)
             target = facts.summary()
             unkeyable = program.unkeyable or _unkeyable_options(options)
             if unkeyable is None:
@@ -63,13 +66,20 @@ class Identifier:
             components=components,
             unkeyable=unkeyable,
             key_seconds=time.perf_counter() - since,
-            compile=functools.partial(_compile, call),
+            compile=functools.partial(seam.compile_now, call),
             serialise=functools.partial(executables.serialise, call),
             load=functools.partial(executables.load, call),
             same=functools.partial(executables.same_code, call.backend.platform),
             producer=producer(),
             target=target,
         )
+
+    def _target_facts(self, call: Call) -> TargetFacts:
+        known = self._facts.setdefault(call.backend, {})
+        asked = (call.devices.shape, tuple(device.id for device in call.devices.flat))
+        if asked not in known:
+            known[asked] = _ask_for_facts(call)
+        return known[asked]
 
     def _components(self, program: bytes, options: CanonicalOptions, facts: TargetFacts) -> KeyComponents:
         hooks = seam.salt_of_hooks(sys.argv)
@@ -113,10 +123,6 @@ class Identifier:
         return {**said, "metadata": True} if self._settings.metadata_in_key else said
 
 
-def _compile(call: Call) -> Any:
-    return seam.compile_now(call)
-
-
 def _unkeyable_options(options: CanonicalOptions) -> str | None:
     if "--xla_fuel" in settings.xla_flags():
         return "XLA_FLAGS has --xla_fuel, which counts over the whole process"
@@ -125,9 +131,9 @@ def _unkeyable_options(options: CanonicalOptions) -> str | None:
     return None
 
 
-def _target_facts(call: Call) -> TargetFacts:
+def _ask_for_facts(call: Call) -> TargetFacts:
     devices = call.flat_devices()
-    rows = call.devices.reshape(call.devices.shape[0], -1) if call.devices.ndim != 1 else call.devices.reshape(1, -1)
+    rows = call.devices if call.devices.ndim == 2 else call.devices.reshape(1, -1)
     serialized, fingerprint = seam.topology(devices)
     return TargetFacts(
         platform=call.backend.platform,

@@ -9,6 +9,7 @@ rewarm changes, and `uninstall` puts the original back.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Sequence
@@ -175,6 +176,7 @@ def hide_from_tracebacks(path: str) -> None:
 # Reading JAX's options
 
 
+@functools.cache
 def _holders() -> Any:
     from jax._src import config
 
@@ -216,11 +218,17 @@ def read_options() -> JaxOptions:
     )
 
 
+@functools.cache
+def _cache_key() -> Any:
+    from jax._src import cache_key
+
+    return cache_key
+
+
 def salt_of_hooks(arguments: Sequence[str]) -> tuple[str, ...]:
     """What the user's hooks add to a key: `cache_key.custom_hook()`, then, sorted, the program arguments with a prefix
     that was given to `cache_key.add_flag_prefixes`."""
-    from jax._src import cache_key
-
+    cache_key = _cache_key()
     prefixes = tuple(cache_key.get_flag_prefixes())
     flags = sorted(argument for argument in arguments if argument.startswith(prefixes)) if prefixes else []
     return (str(cache_key.custom_hook()), *flags)

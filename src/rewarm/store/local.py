@@ -61,6 +61,7 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._place = os.fspath(root)
         self._swept: set[str] = set()
 
     def path(self, key: str) -> Path:
@@ -71,14 +72,15 @@ class LocalStore:
 
     def get(self, key: str) -> bytes | None:
         """The bytes last put under `key`, or `None`; see `Store.get`."""
-        path = self.path(key)
+        # A string, not a Path: this is the way of every hit.
+        place = f"{self._place}/{key[:2]}/{check_key(key)}"
         try:
-            data, status = _read(path)
+            data, status = _read(place)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _failed("read", path, error) from error
-        _renew(path, status)
+            raise _failed("read", self.path(key), error) from error
+        _renew(place, status)
         return data
 
     def put(self, key: str, data: bytes) -> None:
@@ -211,7 +213,7 @@ class LocalStore:
                     path.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> tuple[bytes, os.stat_result]:
+def _read(path: str) -> tuple[bytes, os.stat_result]:
     # Without O_NONBLOCK a FIFO under an entry's name would hold the program for ever.
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -235,7 +237,7 @@ def _write(descriptor: int, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _renew(path: Path, status: os.stat_result) -> None:
+def _renew(path: str, status: os.stat_result) -> None:
     if time.time() - status.st_mtime > _RENEW_AFTER:
         with contextlib.suppress(OSError):  # read-only, or not ours: recency is a courtesy
             os.utime(path)

@@ -1,0 +1,45 @@
+# Two commands need nothing but make and Python 3.11 or newer; each makes its own environment under .venv/, and
+# both are safe to run again.
+#
+#   make demo        a real training program, cold and then warm
+#   make test        lint, types and all tests, on this machine's Python and the newest JAX it allows
+#
+#   make contract    the seam's tests on each supported JAX that this machine's Pythons allow
+#   make campaign    the slow fault campaigns
+#   make clean       remove the environments
+#
+# Another Python: make demo PYTHON=/path/to/python
+
+PYTHON ?= $(shell sh tools/find-python 3.11)
+JAX ?= jax>=0.9,<0.13
+PIP = -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test contract campaign clean
+
+demo: .venv/demo/ready
+	.venv/demo/bin/python examples/demo.py
+
+test: .venv/test/ready
+	.venv/test/bin/ruff check .
+	.venv/test/bin/ruff format --check .
+	.venv/test/bin/mypy
+	.venv/test/bin/python -m pytest -n 2 --dist loadfile -m "not campaign"
+
+campaign: .venv/test/ready
+	.venv/test/bin/python -m pytest -n 2 -m campaign
+
+contract:
+	sh tools/contract
+
+.venv/demo/ready: pyproject.toml examples/requirements.txt
+	sh tools/make-environment .venv/demo "$(PYTHON)"
+	.venv/demo/bin/python $(PIP) -e . "$(JAX)" -r examples/requirements.txt
+	touch $@
+
+.venv/test/ready: pyproject.toml
+	sh tools/make-environment .venv/test "$(PYTHON)"
+	.venv/test/bin/python $(PIP) -e ".[test,dev]" "$(JAX)"
+	touch $@
+
+clean:
+	rm -rf .venv
