@@ -24,16 +24,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import cache_key, compilation_cache, compiler, config
 from jax._src.lru_cache import LRUCache
 
+import jax
 import rewarm
 from rewarm import settings
 from rewarm.envelope import open_entry
 from rewarm.identity import Toolchain
+from rewarm.in_force import HostOptions, resolve
 from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.requests import Identifier
 from rewarm.store import LocalStore
@@ -103,7 +104,7 @@ def native_request(folder: Path, call: seam.Call) -> Callable[[], bytes]:
 
 def rewarm_request(folder: Path, call: seam.Call) -> Callable[[], bytes]:
     """What rewarm does up to the executable's bytes, on the entry that it stored itself."""
-    in_force = settings.resolve(settings.say(directory=folder), settings.HostOptions())
+    in_force = resolve(settings.say(directory=folder), HostOptions())
     identifier = Identifier(in_force, Toolchain(folder / "libraries.json"))
     store = LocalStore(folder)
 

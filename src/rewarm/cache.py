@@ -217,7 +217,7 @@ class CompileCache:
         except Exception as error:
             trace.timed("load", since)
             trace.reason = f"it cannot be loaded: {type(error).__name__}"
-            logger.warning("cannot load %s, key %s: %s; compiling", request.program, key[:12], _short(error))
+            logger.warning("rewarm: cannot load %s, key %s: %s; compiling", request.program, key[:12], _short(error))
             self._ledger.error()
             if self._strict:
                 raise
@@ -231,7 +231,7 @@ class CompileCache:
         trace.reason = f"what was stored is not usable: {reason}"
         trace.quarantined = reason
         where = getattr(store, "root", store.tier)
-        logger.warning("entry %s in %s is not usable (%s): quarantined, compiling", key[:12], where, reason)
+        logger.warning("rewarm: entry %s in %s is not usable (%s): quarantined, compiling", key[:12], where, reason)
 
     # -- compiling ---------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class CompileCache:
             raw = request.serialise(executable)
         except Exception as error:
             trace.not_stored = CANNOT_SERIALISE
-            logger.warning("cannot serialise %s, so it is not stored: %s", request.program, _short(error))
+            logger.warning("rewarm: cannot serialise %s, so it is not stored: %s", request.program, _short(error))
             self._ledger.error()
             if self._strict:
                 raise
@@ -345,7 +345,7 @@ class CompileCache:
         kind = f"{verb}: {_why(error)}"
         if kind not in self._complained:
             self._complained.add(kind)
-            logger.warning("cannot %s the store: %s; the program goes on without it", verb, error)
+            logger.warning("rewarm: cannot %s the store: %s; the program goes on without it", verb, error)
 
     def _finish(self, request: Request[E], key: str | None, outcome: Any, trace: _Trace) -> None:
         event = Event(

@@ -1,128 +1,25 @@
-"""Settings: what the user said, and what is in force. The only file that reads the environment.
+"""Settings as the user says them: arguments and variables, read and checked. The only file that reads the environment.
 
-Not promised: that a setting given to `rewarm.enable` survives another call of it (each call states all of them).
+Not promised: that a setting given to `rewarm.enable` survives another call of it (each call states all of them). What
+is in force after JAX's own options and the defaults had their say is in `in_force.py`.
 
-Two steps, since three parties speak. `Said` holds what the user told rewarm itself: arguments of `enable`, over
-`REWARM_*` variables. `Settings` is what is in force for one compilation: `Said`, over JAX's own options where the
-user set those, over the defaults. The second step is taken again whenever an option of JAX changes, so a setting
-takes effect at the next compile.
+Imports next to nothing: JAX's plugin discovery comes here in every process, also where rewarm is off.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rewarm.errors import SettingError
 
+if TYPE_CHECKING:
+    from rewarm.in_force import Said
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the user told rewarm; `None` means "not said"."""
-
-    directory: Path | None = None
-    min_compile_seconds: float | None = None
-    min_entry_bytes: int | None = None
-    metadata_in_key: bool | None = None
-    check_contents: bool | None = None
-    strict: bool | None = None
-    explain: bool | None = None
-    salt: str | None = None
-    compression_level: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """The options of JAX that concern one machine; `None` where the user left JAX's default."""
-
-    directory: str | None = None
-    min_compile_seconds: float | None = None
-    min_entry_bytes: int | None = None
-    metadata_in_key: bool = False
-    check_contents: bool = False
-    raise_errors: bool = False
-    explain_misses: bool = False
-    max_size: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is in force for one compilation.
-
-    Attributes:
-      directory: absolute path of the local store.
-      min_compile_seconds: store only what took at least this long to compile, in seconds.
-      min_entry_bytes: store only entries of at least this many bytes, as they lie on disk; 0 or less: all.
-      metadata_in_key: source locations count in the key.
-      check_contents: the first use of each stored key in a process compiles again and compares.
-      strict: raise where the cache fails, instead of a log line.
-      explain: log misses and what is not stored at WARNING instead of DEBUG.
-      salt: text that goes into every key.
-      compression_level: of zstd, 1 to 22.
-      max_size: JAX's bound in bytes; 0 turns storing and looking up off, less than 0 is no bound.
-    """
-
-    directory: Path
-    min_compile_seconds: float
-    min_entry_bytes: int
-    metadata_in_key: bool
-    check_contents: bool
-    strict: bool
-    explain: bool
-    salt: str
-    compression_level: int
-    max_size: int
-
-
-def resolve(said: Said, host: HostOptions) -> Settings:
-    """What is in force: the user's word to rewarm, over the user's word to JAX, over the defaults."""
-    return Settings(
-        directory=_directory(said, host),
-        min_compile_seconds=_first(said.min_compile_seconds, host.min_compile_seconds, 0.0),
-        min_entry_bytes=_first(said.min_entry_bytes, host.min_entry_bytes, 0),
-        metadata_in_key=_first(said.metadata_in_key, host.metadata_in_key),
-        check_contents=_first(said.check_contents, host.check_contents),
-        strict=_first(said.strict, host.raise_errors),
-        explain=bool(said.explain) or host.explain_misses,
-        salt=_first(said.salt, ""),
-        compression_level=_first(said.compression_level, 3),
-        max_size=host.max_size,
-    )
-
-
-def _first(*choices: Any) -> Any:
-    return next(choice for choice in choices if choice is not None)
-
-
-def _directory(said: Said, host: HostOptions) -> Path:
-    if said.directory is not None:
-        return said.directory
-    if host.directory:
-        return Path(host.directory).expanduser().absolute() / "rewarm"
-    return default_directory()
-
-
-def default_directory() -> Path:
-    """The per-user directory: the platform's cache folder, or one under the temporary folder.
-
-    The second is for a uid without a home (no `HOME`, no passwd entry), as containers have it.
-    """
-    import tempfile
-
-    import platformdirs
-
-    path = platformdirs.user_cache_path("rewarm", appauthor=False)
-    if path.is_absolute():
-        return path
-    return Path(tempfile.gettempdir()) / f"rewarm-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-
 
 # ---------------------------------------------------------------------------------------------------------------
 # From arguments and from the environment
@@ -130,11 +27,14 @@ def default_directory() -> Path:
 
 def _as_directory(value: Any) -> Path:
     text = os.fspath(value)
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError("a path of a local directory")
     if "://" in text:
         raise ValueError("a path of a local directory, not a URL")
-    return Path(text).expanduser().absolute()
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError("a path of a local directory, without a ~ that names no home") from None
 
 
 def _as_bool(value: Any) -> bool:
@@ -172,28 +72,24 @@ def _as_level(value: Any) -> int:
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    variable: str
-    parse: Callable[[Any], Any]
-    expected: str
-
+# Variable, parser, what is expected. Plain tuples: making a class costs more time than everything else here.
+_Form = tuple[str, Callable[[Any], Any], str]
 
 _FORMS: Mapping[str, _Form] = {
-    "directory": _Form("REWARM_DIR", _as_directory, "a path of a local directory"),
-    "min_compile_seconds": _Form("REWARM_MIN_COMPILE_SECONDS", _as_seconds, "seconds, 0 or more"),
-    "min_entry_bytes": _Form("REWARM_MIN_ENTRY_BYTES", _as_bytes, "bytes, 0 or more, or -1"),
-    "metadata_in_key": _Form("REWARM_METADATA_IN_KEY", _as_bool, "true or false"),
-    "check_contents": _Form("REWARM_CHECK_CONTENTS", _as_bool, "true or false"),
-    "strict": _Form("REWARM_STRICT", _as_bool, "true or false"),
-    "explain": _Form("REWARM_EXPLAIN", _as_bool, "true or false"),
-    "salt": _Form("REWARM_SALT", _as_text, "text"),
-    "compression_level": _Form("REWARM_COMPRESSION_LEVEL", _as_level, "a zstd level from 1 to 22"),
+    "directory": ("REWARM_DIR", _as_directory, "a path of a local directory"),
+    "min_compile_seconds": ("REWARM_MIN_COMPILE_SECONDS", _as_seconds, "seconds, 0 or more"),
+    "min_entry_bytes": ("REWARM_MIN_ENTRY_BYTES", _as_bytes, "bytes, 0 or more, or -1"),
+    "metadata_in_key": ("REWARM_METADATA_IN_KEY", _as_bool, "true or false"),
+    "check_contents": ("REWARM_CHECK_CONTENTS", _as_bool, "true or false"),
+    "strict": ("REWARM_STRICT", _as_bool, "true or false"),
+    "explain": ("REWARM_EXPLAIN", _as_bool, "true or false"),
+    "salt": ("REWARM_SALT", _as_text, "text"),
+    "compression_level": ("REWARM_COMPRESSION_LEVEL", _as_level, "a zstd level from 1 to 22"),
 }
 
 _SWITCH = "REWARM"
 _STATS = "REWARM_STATS"
-VARIABLES: tuple[str, ...] = (_SWITCH, _STATS, *(form.variable for form in _FORMS.values()))
+VARIABLES: tuple[str, ...] = (_SWITCH, _STATS, *(variable for variable, _, _ in _FORMS.values()))
 
 
 def say(**arguments: Any) -> Said:
@@ -205,33 +101,28 @@ def say(**arguments: Any) -> Said:
     unknown = [name for name in arguments if name not in _FORMS]
     if unknown:
         raise SettingError(_unknown(f"rewarm.enable: unknown setting {unknown[0]!r}", unknown[0], _FORMS))
-    given = dataclasses.asdict(from_environment())
+    from rewarm.in_force import Said
+
+    given = _environment()
     for name, value in arguments.items():
         if value is not None:
             given[name] = _parsed(f"rewarm.enable({name}=...)", value, _FORMS[name])
     return Said(**given)
 
 
-def from_environment() -> Said:
-    """The user's settings as the `REWARM_*` variables give them.
-
-    Raises:
-      SettingError: a variable has a value that cannot be used.
-    """
-    values = {
-        name: _parsed(form.variable, os.environ[form.variable], form)
-        for name, form in _FORMS.items()
-        if os.environ.get(form.variable)
+def _environment() -> dict[str, Any]:
+    return {
+        name: _parsed(form[0], os.environ[form[0]], form) for name, form in _FORMS.items() if os.environ.get(form[0])
     }
-    return Said(**values)
 
 
 def _parsed(where: str, value: Any, form: _Form) -> Any:
+    _, parse, expected = form
     try:
-        return form.parse(value)
-    except (ValueError, TypeError) as error:
+        return parse(value)
+    except (ValueError, TypeError, OverflowError) as error:
         # The parser's own words where it has some; those of int() and float() say nothing to a user.
-        words = str(error) if "local directory" in str(error) else form.expected
+        words = str(error) if "local directory" in str(error) else expected
         raise SettingError(f"{where}: expected {words}, found {value!r}") from None
 
 
@@ -257,7 +148,7 @@ def environment_asks() -> bool:
     switch = os.environ.get(_SWITCH)
     if switch is None or not switch.strip():
         return bool(os.environ.get("REWARM_DIR"))
-    return bool(_parsed(_SWITCH, switch, _Form(_SWITCH, _as_bool, "1 or 0 (on or off)")))
+    return bool(_parsed(_SWITCH, switch, (_SWITCH, _as_bool, "1 or 0 (on or off)")))
 
 
 def stats_at_exit() -> str:
@@ -292,10 +183,12 @@ def directory_of_command(given: Path | None) -> Path:
     """The directory that a command looks after: `--dir`, else what a program in this environment would use.
 
     Raises:
-      SettingError: `REWARM_DIR` cannot be used.
+      SettingError: `--dir` or a variable cannot be used.
     """
-    said = Said(directory=given.expanduser().absolute()) if given is not None else from_environment()
-    return _directory(said, HostOptions(directory=os.environ.get("JAX_COMPILATION_CACHE_DIR") or None))
+    from rewarm.in_force import HostOptions, Said, resolve
+
+    said = say() if given is None else Said(directory=_parsed("--dir", given, _FORMS["directory"]))
+    return resolve(said, HostOptions(directory=os.environ.get("JAX_COMPILATION_CACHE_DIR") or None)).directory
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def command(directory: Path | None, stats: bool, as_json: bool, program: tuple[s
     process's place: exit code, arguments, standard streams, signals and `__main__` are those of `python train.py`.
     Programs that it starts in turn have the cache on too.
     """
-    chosen = None if directory is None else directory.expanduser().absolute()
+    chosen = None if directory is None else settings.directory_of_command(directory)
     environment = settings.child_environment(chosen, stats="json" if as_json else "1" if stats else "")
     arguments = [sys.executable, *program]
     sys.stdout.flush()

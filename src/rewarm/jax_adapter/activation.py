@@ -24,11 +24,11 @@ from rewarm import settings
 from rewarm.cache import Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError, UnsupportedJaxError
+from rewarm.in_force import Said
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Session
 from rewarm.ledger import Event, Ledger, Stats
-from rewarm.settings import Said
 
 logger = logging.getLogger("rewarm")
 
@@ -124,7 +124,7 @@ class Activation:
         capture: Capture | None = getattr(self._capturing, "capture", None)
         if capture is not None:
             self._capture(call, capture)
-        found = self._session(call, self._said)
+        found = self._session_or_why_not(call)
         if isinstance(found, Session):
             if not self._announced:
                 self._announced = True
@@ -143,6 +143,16 @@ class Activation:
             call.executable_devices,
             call.pgle_profiler,
         )
+
+    def _session_or_why_not(self, call: Call) -> Session | str | None:
+        """As `_session`, for a user whose program must run whatever happens here."""
+        said = self._said
+        try:
+            return self._session(call, said)
+        except Exception as error:
+            if said is not None and said.strict:
+                raise
+            return f"{type(error).__name__}: {error}"
 
     def _session(self, call: Call, said: Said | None) -> Session | str | None:
         """The session that serves a call; or why JAX's own function does; or `None` while rewarm is off."""
@@ -166,7 +176,7 @@ class Activation:
         """One log line, once."""
         if line not in self._told:
             self._told.add(line)
-            logger.warning("%s", line)
+            logger.warning("rewarm: %s", line)
 
     # -- keys without compiling --------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ Not promised: to notice an option that was set to exactly JAX's default by `jax.
 from __future__ import annotations
 
 from rewarm import settings
+from rewarm.in_force import HostOptions
 from rewarm.jax_adapter.seam import JaxOptions
-from rewarm.settings import HostOptions
 
 _MIN_COMPILE_VARIABLE = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 

@@ -25,10 +25,10 @@ from rewarm.identity import (
     canonical_target,
     component,
 )
+from rewarm.in_force import Settings
 from rewarm.jax_adapter import executables, seam
 from rewarm.jax_adapter.libraries import libraries
 from rewarm.jax_adapter.seam import Call
-from rewarm.settings import Settings
 
 logger = logging.getLogger("rewarm")
 
@@ -60,7 +60,7 @@ class Identifier:
             if self._settings.strict:
                 raise
             unkeyable = f"the key cannot be built: {type(error).__name__}"
-            logger.warning("%s for %s: %s; compiling, not caching", unkeyable, name, error)
+            logger.warning("rewarm: %s for %s: %s; compiling, not caching", unkeyable, name, error)
         return Request(
             program=name,
             components=components,

@@ -10,18 +10,18 @@ import logging
 import threading
 from typing import Any
 
-from rewarm import policy, settings
+from rewarm import policy
 from rewarm.cache import CompileCache
 from rewarm.coordination import SingleFlight
 from rewarm.errors import ContentsDifferError, StoreError
 from rewarm.identity import Toolchain
+from rewarm.in_force import Said, Settings, resolve
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import Identifier
 from rewarm.jax_adapter.seam import Call, JaxOptions
 from rewarm.ledger import Ledger
 from rewarm.policy import Thresholds
-from rewarm.settings import Said, Settings
 from rewarm.store import LocalStore
 
 logger = logging.getLogger("rewarm")
@@ -33,7 +33,7 @@ class Session:
     """Serves calls of JAX under one set of settings."""
 
     def __init__(self, said: Said, options: JaxOptions, ledger: Ledger, flights: SingleFlight) -> None:
-        self.settings = settings.resolve(said, host_options(options))
+        self.settings = resolve(said, host_options(options))
         self.identifier = Identifier(self.settings, Toolchain(self.settings.directory / LIBRARIES_MEMO))
         self._options = options
         self._ledger = ledger
@@ -92,7 +92,7 @@ def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, 
         return None, policy.SWITCHED_OFF
     if in_force.max_size > 0:
         logger.warning(
-            "jax_compilation_cache_max_size is %d: rewarm does not bound the directory yet; entries larger "
+            "rewarm: jax_compilation_cache_max_size is %d: rewarm does not bound the directory yet; entries larger "
             "than this are not stored",
             in_force.max_size,
         )
@@ -104,7 +104,7 @@ def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, 
         if in_force.strict:
             raise
         logger.warning(
-            "cannot use the directory %s: %s; programs are compiled and not cached. Choose another with "
+            "rewarm: cannot use the directory %s: %s; programs are compiled and not cached. Choose another with "
             "REWARM_DIR or rewarm.enable(directory)",
             in_force.directory,
             error.strerror,
@@ -112,7 +112,7 @@ def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, 
         return None, f"the directory cannot be used: {error.strerror}"
     if obstacle is not None:
         logger.warning(
-            "the directory %s is %s: entries are read, and new ones are not stored",
+            "rewarm: the directory %s is %s: entries are read, and new ones are not stored",
             in_force.directory,
             obstacle,
         )

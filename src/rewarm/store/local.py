@@ -153,15 +153,13 @@ class LocalStore:
         try:
             self._make_root()
         except OSError as error:
-            if not self.root.is_dir():
-                raise _failed("make", self.root, error) from error
-        if not self.root.is_dir():
-            raise StoreError(errno.ENOTDIR, "expected a directory, found a file", str(self.root))
+            if not os.path.isdir(self.root):  # noqa: PTH112 - unlike Path.is_dir it never raises
+                in_the_way = error.errno in (errno.EEXIST, errno.ENOTDIR)
+                what = f"{error.filename} is a file" if in_the_way else f"cannot make it: {error.strerror}"
+                raise StoreError(error.errno or 0, what, str(self.root)) from error
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise StoreError(errno.EACCES, "no right to read the directory", str(self.root))
-        if not os.access(self.root, os.W_OK):
-            return "read-only"
-        return None
+        return None if os.access(self.root, os.W_OK) else "read-only"
 
     def remove_leftovers(self) -> int:
         """Remove quarantine, temporary files of lost writers and empty directories; returns how many files went."""

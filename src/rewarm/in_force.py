@@ -1,0 +1,119 @@
+"""What is in force for one compilation, from what the user said to rewarm and to JAX.
+
+Not promised: that it stays. Three parties speak, so there are two steps. `Said` holds what the user told rewarm
+itself: arguments of `enable`, over `REWARM_*` variables (`settings.py`). `Settings` is what is in force: `Said`, over
+JAX's own options where the user set those, over the defaults. The second step is taken again whenever an option of
+JAX changes, so a setting takes effect at the next compile.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the user told rewarm; `None` means "not said"."""
+
+    directory: Path | None = None
+    min_compile_seconds: float | None = None
+    min_entry_bytes: int | None = None
+    metadata_in_key: bool | None = None
+    check_contents: bool | None = None
+    strict: bool | None = None
+    explain: bool | None = None
+    salt: str | None = None
+    compression_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """The options of JAX that concern one machine; `None` where the user left JAX's default."""
+
+    directory: str | None = None
+    min_compile_seconds: float | None = None
+    min_entry_bytes: int | None = None
+    metadata_in_key: bool = False
+    check_contents: bool = False
+    raise_errors: bool = False
+    explain_misses: bool = False
+    max_size: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is in force for one compilation.
+
+    Attributes:
+      directory: absolute path of the local store.
+      min_compile_seconds: store only what took at least this long to compile, in seconds.
+      min_entry_bytes: store only entries of at least this many bytes, as they lie on disk; 0 or less: all.
+      metadata_in_key: source locations count in the key.
+      check_contents: the first use of each stored key in a process compiles again and compares.
+      strict: raise where the cache fails, instead of a log line.
+      explain: log misses and what is not stored at WARNING instead of DEBUG.
+      salt: text that goes into every key.
+      compression_level: of zstd, 1 to 22.
+      max_size: JAX's bound in bytes; 0 turns storing and looking up off, less than 0 is no bound.
+    """
+
+    directory: Path
+    min_compile_seconds: float
+    min_entry_bytes: int
+    metadata_in_key: bool
+    check_contents: bool
+    strict: bool
+    explain: bool
+    salt: str
+    compression_level: int
+    max_size: int
+
+
+def resolve(said: Said, host: HostOptions) -> Settings:
+    """What is in force: the user's word to rewarm, over the user's word to JAX, over the defaults."""
+    return Settings(
+        directory=_directory(said, host),
+        min_compile_seconds=_first(said.min_compile_seconds, host.min_compile_seconds, 0.0),
+        min_entry_bytes=_first(said.min_entry_bytes, host.min_entry_bytes, 0),
+        metadata_in_key=_first(said.metadata_in_key, host.metadata_in_key),
+        check_contents=_first(said.check_contents, host.check_contents),
+        strict=_first(said.strict, host.raise_errors),
+        explain=_first(said.explain, host.explain_misses),
+        salt=_first(said.salt, ""),
+        compression_level=_first(said.compression_level, 3),
+        max_size=host.max_size,
+    )
+
+
+def _first(*choices: Any) -> Any:
+    return next(choice for choice in choices if choice is not None)
+
+
+def _directory(said: Said, host: HostOptions) -> Path:
+    if said.directory is not None:
+        return said.directory
+    if host.directory:
+        # Not Path.expanduser, which raises where there is no such home.
+        return Path(os.path.expanduser(host.directory)).absolute() / "rewarm"  # noqa: PTH111
+    return default_directory()
+
+
+def default_directory() -> Path:
+    """The per-user directory: the platform's cache folder, or one under the temporary folder.
+
+    The second is for a uid without a home (no `HOME`, no passwd entry), as containers have it.
+    """
+    import tempfile
+
+    import platformdirs
+
+    try:
+        path = platformdirs.user_cache_path("rewarm", appauthor=False)
+    except RuntimeError:  # no home
+        path = Path()
+    if path.is_absolute():
+        return path
+    return Path(tempfile.gettempdir()) / f"rewarm-{os.getuid() if hasattr(os, 'getuid') else 'user'}"

@@ -1,0 +1,442 @@
+"""Settings: every one from an argument and from the environment, who has the last word, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rewarm import in_force, settings
+from rewarm.errors import SettingError
+from rewarm.in_force import HostOptions, Said, resolve
+
+VARIABLES = {
+    "directory": "REWARM_DIR",
+    "min_compile_seconds": "REWARM_MIN_COMPILE_SECONDS",
+    "min_entry_bytes": "REWARM_MIN_ENTRY_BYTES",
+    "metadata_in_key": "REWARM_METADATA_IN_KEY",
+    "check_contents": "REWARM_CHECK_CONTENTS",
+    "strict": "REWARM_STRICT",
+    "explain": "REWARM_EXPLAIN",
+    "salt": "REWARM_SALT",
+    "compression_level": "REWARM_COMPRESSION_LEVEL",
+}
+TRUTH = ("metadata_in_key", "check_contents", "strict", "explain")
+TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
+FALSE_WORDS = ("0", "false", "no", "off", "OFF")
+
+GOOD_TEXTS: list[tuple[str, str, Any]] = [
+    ("directory", "/var/cache/x", Path("/var/cache/x")),
+    ("min_compile_seconds", "0", 0.0),
+    ("min_compile_seconds", "1.5", 1.5),
+    ("min_compile_seconds", "1e-3", 0.001),
+    ("min_entry_bytes", "0", 0),
+    ("min_entry_bytes", "-1", -1),
+    ("min_entry_bytes", "4096", 4096),
+    ("salt", "my salt", "my salt"),
+    ("salt", " ", " "),
+    ("compression_level", "1", 1),
+    ("compression_level", "22", 22),
+    *[(name, word, True) for name in TRUTH for word in TRUE_WORDS],
+    *[(name, word, False) for name in TRUTH for word in FALSE_WORDS],
+]
+GOOD_VALUES: list[tuple[str, Any, Any]] = [
+    *GOOD_TEXTS,
+    ("directory", Path("/var/cache/x"), Path("/var/cache/x")),
+    ("min_compile_seconds", 2, 2.0),
+    ("min_compile_seconds", 0.25, 0.25),
+    ("min_entry_bytes", 7, 7),
+    ("min_entry_bytes", -1, -1),
+    ("salt", "", ""),
+    ("compression_level", 19, 19),
+    *[(name, value, value) for name in TRUTH for value in (True, False)],
+]
+NO_TRUTH: tuple[Any, ...] = (1, 0, 0.0, [])
+BAD_TEXTS: list[tuple[str, str]] = [
+    ("directory", "gs://bucket/cache"),
+    ("directory", "file:///var/cache"),
+    ("directory", "~no-such-user-of-this-machine/cache"),
+    ("min_compile_seconds", "-1"),
+    ("min_compile_seconds", "nan"),
+    ("min_compile_seconds", "inf"),
+    ("min_compile_seconds", "1 s"),
+    ("min_compile_seconds", "soon"),
+    ("min_entry_bytes", "-2"),
+    ("min_entry_bytes", "1.5"),
+    ("min_entry_bytes", "4k"),
+    ("compression_level", "0"),
+    ("compression_level", "23"),
+    ("compression_level", "-1"),
+    ("compression_level", "3.0"),
+    ("compression_level", "best"),
+    *[(name, word) for name in TRUTH for word in ("2", "-1", "y", "maybe", "truee")],
+]
+BAD_VALUES: list[tuple[str, Any]] = [
+    *BAD_TEXTS,
+    ("directory", ""),
+    ("directory", b"/var/cache"),
+    ("directory", 7),
+    ("directory", ["/var/cache"]),
+    ("directory", "/var/cache/nul\0byte"),
+    ("min_compile_seconds", True),
+    ("min_compile_seconds", -0.001),
+    ("min_compile_seconds", float("nan")),
+    ("min_compile_seconds", float("inf")),
+    ("min_compile_seconds", 10**400),
+    ("min_compile_seconds", [1.0]),
+    ("min_entry_bytes", 1.5),
+    ("min_entry_bytes", True),
+    ("min_entry_bytes", -2),
+    ("min_entry_bytes", [1]),
+    ("salt", 7),
+    ("salt", b"salt"),
+    ("compression_level", 0),
+    ("compression_level", 23),
+    ("compression_level", 3.0),
+    ("compression_level", True),
+    *[(name, value) for name in TRUTH for value in NO_TRUTH],
+]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("REWARM", "JAX_")):
+            monkeypatch.delenv(name)
+
+
+def short(value: object) -> str:
+    """How a case is called in reports."""
+    return repr(value)[:40]
+
+
+def refused(call: Any, **arguments: Any) -> str:
+    """The message of the `SettingError` that a call raises."""
+    with pytest.raises(SettingError) as caught:
+        call(**arguments)
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One setting
+
+
+def test_the_tables_of_this_test_cover_every_setting() -> None:
+    names = [field.name for field in dataclasses.fields(Said)]
+    assert list(VARIABLES) == names
+    for cases in (GOOD_TEXTS, GOOD_VALUES, BAD_VALUES):
+        assert {case[0] for case in cases} == set(names)
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), GOOD_VALUES)
+def test_a_good_argument_is_taken(name: str, value: Any, expected: Any) -> None:
+    assert settings.say(**{name: value}) == Said(**{name: expected})
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), GOOD_TEXTS)
+def test_a_good_variable_is_taken(name: str, text: str, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLES[name], text)
+    assert settings.say() == Said(**{name: expected})
+    assert settings.say() == Said(**{name: expected})
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_VALUES, ids=short)
+def test_a_bad_argument_is_refused_with_what_and_expected_and_found(name: str, value: Any) -> None:
+    message = refused(settings.say, **{name: value})
+    assert message.startswith(f"rewarm.enable({name}=...): expected ")
+    assert message.endswith(f", found {value!r}")
+    assert settings._FORMS[name][2] in message
+
+
+@pytest.mark.parametrize(("name", "text"), BAD_TEXTS)
+def test_a_bad_variable_is_refused_with_what_and_expected_and_found(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLES[name], text)
+    for call in (settings.say,):
+        message = refused(call)
+        assert message.startswith(f"{VARIABLES[name]}: expected ")
+        assert message.endswith(f", found {text!r}")
+
+
+def test_a_url_is_told_to_be_one() -> None:
+    assert "not a URL" in refused(settings.say, directory="s3://bucket")
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_an_empty_variable_says_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLES[name], "")
+    assert settings.say() == Said()
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_none_says_nothing(name: str) -> None:
+    assert settings.say(**{name: None}) == Said()
+
+
+def test_setting_errors_are_value_errors() -> None:
+    assert issubclass(SettingError, ValueError)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("dir", None), ("directroy", "directory"), ("min_compile_secs", "min_compile_seconds"), ("Strict", "strict")],
+)
+def test_an_unknown_argument_is_refused_with_a_suggestion(name: str, meant: str | None) -> None:
+    message = refused(settings.say, **{name: 1})
+    assert f"unknown setting {name!r}" in message
+    assert ("did you mean" in message) == (meant is not None)
+    assert meant is None or f"did you mean {meant}?" in message
+    for good in VARIABLES:
+        assert good in message
+
+
+def test_an_unknown_variable_is_told_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.unknown_variables() == []
+    monkeypatch.setenv("REWARM_DIRECTORY", "/x")
+    monkeypatch.setenv("REWARM_STRICKT", "1")
+    monkeypatch.setenv("REWARMING", "not ours")
+    lines = settings.unknown_variables()
+    assert len(lines) == 2
+    assert lines[0].startswith("unknown variable REWARM_DIRECTORY is ignored")
+    assert "did you mean REWARM_STRICT?" in lines[1]
+    assert "REWARM_COMPRESSION_LEVEL" in lines[1]
+
+
+def test_every_known_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in settings.VARIABLES:
+        monkeypatch.setenv(name, "1")
+    assert settings.unknown_variables() == []
+    assert set(VARIABLES.values()) | {"REWARM", "REWARM_STATS"} == set(settings.VARIABLES)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Precedence
+
+# Setting, variable's text, what it says, another value as an argument, JAX's option, JAX's value, default.
+PRECEDENCE: list[tuple[str, str, Any, Any, str | None, Any, Any]] = [
+    ("min_compile_seconds", "2", 2.0, 0.0, "min_compile_seconds", 3.0, 0.0),
+    ("min_entry_bytes", "20", 20, 0, "min_entry_bytes", 30, 0),
+    ("metadata_in_key", "1", True, False, "metadata_in_key", True, False),
+    ("check_contents", "1", True, False, "check_contents", True, False),
+    ("strict", "1", True, False, "raise_errors", True, False),
+    ("explain", "1", True, False, "explain_misses", True, False),
+    ("salt", "from the environment", "from the environment", "", None, None, ""),
+    ("compression_level", "9", 9, 1, None, None, 3),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said", "argument", "option", "theirs", "default"), PRECEDENCE)
+def test_argument_over_environment_over_jax_over_default(
+    name: str,
+    text: str,
+    said: Any,
+    argument: Any,
+    option: str | None,
+    theirs: Any,
+    default: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_force(host: HostOptions, **arguments: Any) -> Any:
+        return getattr(resolve(settings.say(**arguments), host), name)
+
+    jax = HostOptions(**{option: theirs}) if option else HostOptions()
+    assert in_force(HostOptions()) == default
+    if option:
+        assert in_force(jax) == theirs
+    assert in_force(jax, **{name: argument}) == argument, "an argument stands over JAX"
+    monkeypatch.setenv(VARIABLES[name], text)
+    assert in_force(HostOptions()) == said
+    assert in_force(jax) == said
+    assert in_force(jax, **{name: argument}) == argument, "an argument stands over the environment"
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_a_false_variable_stands_over_jax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = HostOptions(metadata_in_key=True, check_contents=True, raise_errors=True, explain_misses=True)
+    monkeypatch.setenv(VARIABLES[name], "0")
+    assert getattr(resolve(settings.say(), jax), name) is False
+
+
+def test_the_directory_of_rewarm_over_that_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = HostOptions(directory="/of/jax")
+
+    def directory(host: HostOptions, **arguments: Any) -> Path:
+        return resolve(settings.say(**arguments), host).directory
+
+    assert directory(HostOptions()) == in_force.default_directory()
+    assert directory(jax) == Path("/of/jax/rewarm"), "beside JAX's own entries, not among them"
+    assert directory(HostOptions(directory="")) == in_force.default_directory()
+    monkeypatch.setenv("REWARM_DIR", "/of/environment")
+    assert directory(jax) == Path("/of/environment")
+    assert directory(jax, directory="/of/argument") == Path("/of/argument")
+
+
+def test_an_argument_hides_a_good_variable_of_its_own_setting_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWARM_SALT", "environment")
+    monkeypatch.setenv("REWARM_STRICT", "1")
+    assert settings.say(salt="argument") == Said(salt="argument", strict=True)
+
+
+def test_the_bound_of_jax_is_carried_over() -> None:
+    assert resolve(Said(), HostOptions()).max_size == -1
+    assert resolve(Said(), HostOptions(max_size=0)).max_size == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Directories
+
+
+def test_a_relative_directory_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert settings.say(directory="cache").directory == tmp_path / "cache"
+    monkeypatch.setenv("REWARM_DIR", "./deep/cache")
+    assert settings.say().directory == tmp_path / "deep" / "cache"
+    found = resolve(Said(), HostOptions(directory="of-jax")).directory
+    assert found == tmp_path / "of-jax" / "rewarm"
+    monkeypatch.chdir("/")
+    assert found.is_absolute()
+
+
+def test_a_tilde_is_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert settings.say(directory="~/cache").directory == Path("/home/someone/cache")
+    assert resolve(Said(), HostOptions(directory="~/jax")).directory == Path("/home/someone/jax/rewarm")
+
+
+def test_the_default_follows_the_platforms_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the cache folder of this platform is not named by XDG_CACHE_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/of/xdg")
+    assert in_force.default_directory() == Path("/of/xdg/rewarm")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert in_force.default_directory() == Path("/home/someone/.cache/rewarm")
+
+
+@pytest.mark.parametrize("home", ["", " ", "relative/home", "~", "/"])
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
+def test_the_default_is_absolute_whatever_the_environment_says(
+    variable: str, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv(variable, home)
+    assert in_force.default_directory().is_absolute()
+
+
+HOMELESS_USER = 54321
+_DEFAULT_OF_A_HOMELESS_USER = f"""
+import os, tempfile, platformdirs
+from rewarm import in_force, settings
+from rewarm.in_force import HostOptions, Said, resolve
+platformdirs.user_cache_path("warm up the imports")
+os.setgroups([]); os.setgid({HOMELESS_USER}); os.setuid({HOMELESS_USER})
+print(in_force.default_directory())
+print(resolve(Said(), HostOptions()).directory)
+"""
+
+
+def _can_become(user: int) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return os.getuid() == 0
+    return False
+
+
+def test_a_user_without_home_and_passwd_entry_has_a_default(tmp_path: Path) -> None:
+    if not _can_become(HOMELESS_USER):
+        pytest.skip("no right to become a user without a passwd entry")
+    environment = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
+    done = subprocess.run(
+        [sys.executable, "-c", _DEFAULT_OF_A_HOMELESS_USER],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(Path(tempfile.gettempdir()) / f"rewarm-{HOMELESS_USER}")] * 2
+
+
+def test_a_command_looks_where_a_program_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert settings.directory_of_command(None) == in_force.default_directory()
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/of/jax")
+    assert settings.directory_of_command(None) == Path("/of/jax/rewarm")
+    monkeypatch.setenv("REWARM_DIR", "/of/environment")
+    assert settings.directory_of_command(None) == Path("/of/environment")
+    assert settings.directory_of_command(Path("given")) == tmp_path / "given"
+    monkeypatch.setenv("REWARM_DIR", "gs://bucket")
+    assert "not a URL" in refused(lambda: settings.directory_of_command(None))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The switch
+
+
+@pytest.mark.parametrize(
+    ("variables", "mentions", "asks"),
+    [
+        ({}, False, False),
+        ({"REWARM": ""}, False, False),
+        ({"REWARM": " "}, True, False),
+        ({"REWARM": "1"}, True, True),
+        ({"REWARM": "on"}, True, True),
+        ({"REWARM": "0"}, True, False),
+        ({"REWARM_DIR": "/x"}, True, True),
+        ({"REWARM_DIR": "/x", "REWARM": ""}, True, True),
+        ({"REWARM_DIR": "/x", "REWARM": "off"}, True, False),
+        ({"REWARM_DIR": ""}, False, False),
+        ({"REWARM_STRICT": "1"}, False, False),
+    ],
+    ids=str,
+)
+def test_the_environment_turns_rewarm_on(
+    variables: dict[str, str], mentions: bool, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert settings.environment_mentions_rewarm() is mentions
+    assert settings.environment_asks() is asks
+
+
+def test_a_switch_that_is_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWARM", "perhaps")
+    assert refused(settings.environment_asks).startswith("REWARM: expected ")
+
+
+@pytest.mark.parametrize(
+    ("word", "form"),
+    [(None, ""), ("", ""), ("0", ""), ("off", ""), ("1", "text"), ("json", "json"), ("JSON", "json"), ("text", "text")],
+)
+def test_the_form_of_the_numbers_at_exit(word: str | None, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if word is not None:
+        monkeypatch.setenv("REWARM_STATS", word)
+    assert settings.stats_at_exit() == form
+
+
+def test_a_child_is_turned_on_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWARM", "0")
+    monkeypatch.setenv("REWARM_SALT", "salt")
+    plain = settings.child_environment(None, "")
+    assert (plain["REWARM"], plain["REWARM_SALT"]) == ("1", "salt")
+    assert "REWARM_DIR" not in plain
+    assert "REWARM_STATS" not in plain
+    told = settings.child_environment(Path("/x"), "json")
+    assert (told["REWARM_DIR"], told["REWARM_STATS"]) == ("/x", "json")
+    assert os.environ["REWARM"] == "0"
