@@ -106,6 +106,15 @@ def io_callback() -> Any:
     return jax.jit(lambda a: jax.experimental.io_callback(lambda v: np.asarray(v) * 3, shape, a))(X)
 
 
+def buffer_callback() -> Any:
+    from jax.experimental.buffer_callback import buffer_callback
+
+    def triple(context: Any, out: Any, x: Any) -> None:
+        np.asarray(out)[...] = np.asarray(x) * 3
+
+    return jax.jit(buffer_callback(triple, jax.ShapeDtypeStruct((4, 4), np.float32)))(X)
+
+
 def debug_print() -> Any:
     seen: list[float] = []
 
@@ -167,6 +176,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         other_device,
         pure_callback,
         io_callback,
+        buffer_callback,
         debug_print,
         does_not_compile,
         threads,

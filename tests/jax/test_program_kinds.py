@@ -30,6 +30,7 @@ _KINDS = [
     "other_device",
     "pure_callback",
     "io_callback",
+    "buffer_callback",
     "debug_print",
     "does_not_compile",
     "threads",
