@@ -24,12 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import cache_key, compilation_cache, compiler, config
 from jax._src.lru_cache import LRUCache
 
-import jax
 import rewarm
 from rewarm import settings
 from rewarm.envelope import open_entry
@@ -166,9 +166,8 @@ def main() -> int:
         ratio = statistics.median(ours / theirs for ours, theirs in zip(times["rewarm"], times["native"], strict=True))
         worst = max(worst, ratio)
         told["programs"][function.__name__] = {**medians, "ratio": ratio}
-        print(
-            f"{function.__name__:<8} {medians['native'] * 1e6:>9.0f} us {medians['rewarm'] * 1e6:>9.0f} us {ratio:>7.2f}"
-        )
+        row = " ".join(f"{medians[name] * 1e6:>9.0f} us" for name in ("native", "rewarm"))
+        print(f"{function.__name__:<8} {row} {ratio:>7.2f}")
     print(f"rewarm at most {BOUND:.2f} times native: {'holds' if worst <= BOUND else 'DOES NOT HOLD'}")
     if arguments.json:
         arguments.json.write_text(json.dumps(told, indent=2))

@@ -6,10 +6,12 @@ JAX compiled before rewarm was on. See README.md for the three ways to turn it o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+# Not from typing, which alone costs more than the rest of this file; type checkers know the name.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     import os
+    from typing import Any
 
     from rewarm.errors import (
         BadEntryError,

@@ -323,8 +323,20 @@ class CompileCache:
             self._checked.add(key)
             return executable
         executable = self._compile(request, key, trace, "contents are checked", not_stored=ALREADY_STORED)
-        stored, compiled = found[2], request.serialise(executable)
-        if not request.same(stored, compiled):
+        self._compare_code(request, key, found[2], executable)
+        return executable
+
+    def _compare_code(self, request: Request[E], key: str, stored: bytes, executable: E) -> None:
+        try:
+            compiled = request.serialise(executable)
+            same = request.same(stored, compiled)
+        except Exception as error:
+            logger.warning("rewarm: cannot compare the contents of %s: %s", request.program, _short(error))
+            self._ledger.error()
+            if self._strict:
+                raise
+            return
+        if not same:
             raise ContentsDifferError(
                 f"check_contents: the stored executable of {request.program}, key {key}, differs from the one just "
                 f"compiled. Remove the entry (rewarm clear) or find out what changed outside the key (rewarm show)",
@@ -333,7 +345,6 @@ class CompileCache:
                 compiled,
             )
         self._checked.add(key)
-        return executable
 
     # -- telling -----------------------------------------------------------------------------------------------
 

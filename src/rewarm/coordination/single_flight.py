@@ -2,8 +2,9 @@
 
 Not promised: fairness, or a result. A leader that fails leaves its followers to do their own work, each by itself.
 
-The dead end that this must not have: a thread that waits for itself, when compiling a program makes it ask for the
-same program again. Such a thread leads a flight of its own, which nobody can join.
+The dead ends that this must not have: a thread that waits for itself, when compiling a program makes it ask for the
+same program again; and two threads that each wait for what the other has in hand. So a thread that leads any flight
+never waits: it leads a flight of its own, which nobody can join.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class SingleFlight:
             if under_way is None:
                 flight = self._flights[key] = Flight(lambda: self._remove(key, flight))
                 return flight
-            if under_way.mine:
+            if any(flight.mine for flight in self._flights.values()):
                 return Flight(lambda: None)
             under_way.followers += 1
             return under_way

@@ -31,7 +31,7 @@ def _zstd_decompress(packed: bytes, raw_length: int) -> bytes:
     decompressor = zstd.ZstdDecompressor()
     try:
         # One byte more than promised is asked for, so that a longer frame shows without being unpacked.
-        raw: bytes = decompressor.decompress(packed, max_length=raw_length + 1)
+        raw: bytes = decompressor.decompress(packed, max_length=min(raw_length, sys.maxsize - 1) + 1)
     except zstd.ZstdError as error:
         raise BadEntryError(f"zstd: {error}") from error
     if not decompressor.eof or decompressor.unused_data:

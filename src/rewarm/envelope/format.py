@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -183,29 +184,43 @@ def _head_length(data: bytes, *, whole: bool = True) -> int:
 def _header(head: bytes) -> Header:
     try:
         fields = json.loads(head)
-        sections = tuple(_section(section) for section in fields["sections"])
+        sections = tuple(_section(section) for section in _list(fields["sections"]))
         return Header(
             kind=_text(fields["kind"]),
             key=_text(fields["key"]),
-            components=tuple(dict(component) for component in fields["components"]),
+            components=tuple(dict(component) for component in _list(fields["components"])),
             program=_text(fields["program"]),
-            compile_seconds=float(fields["compile_seconds"]),
-            load_seconds=None if fields["load_seconds"] is None else float(fields["load_seconds"]),
-            created=float(fields["created"]),
+            compile_seconds=_number(fields["compile_seconds"]),
+            load_seconds=None if fields["load_seconds"] is None else _number(fields["load_seconds"]),
+            created=_number(fields["created"]),
             producer={_text(name): _text(value) for name, value in fields["producer"].items()},
             target=_text(fields["target"]),
             sections=sections,
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadEntryError(f"the header cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _section(fields: Mapping[str, Any]) -> Section:
-    section = Section(**fields)
+    section = Section(**{name: fields[name] for name in Section.__dataclass_fields__})
+    for text in (section.name, section.codec, section.sha256):
+        _text(text)
     numbers = (section.offset, section.length, section.raw_length)
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError(f"section {section.name!r} has a length that is no length")
     return section
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list expected, found {type(value).__name__}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"a finite number expected, found {type(value).__name__}")
+    return float(value)
 
 
 def _text(value: Any) -> str:

@@ -94,5 +94,8 @@ def derive_key(rows: Iterable[tuple[str, str]]) -> str:
     framed = bytearray()
     for name, digest in rows:
         encoded = name.encode("utf-8")
-        framed += struct.pack("<I", len(encoded)) + encoded + bytes.fromhex(digest)
+        raw = bytes.fromhex(digest)
+        if len(raw) != 32:
+            raise ValueError(f"the digest of {name!r} has {len(raw)} bytes")
+        framed += struct.pack("<I", len(encoded)) + encoded + raw
     return hashlib.sha256(framed).hexdigest()

@@ -128,7 +128,9 @@ def _override_part(overrides: list[bytes]) -> _Part:
         elif number == CUDA_DIRECTORY:
             cuda = str(value)
         elif number in FILES:
-            files.extend((number, path) for path in str(value).split(",") if path)
+            # Only options that repeat take a list.
+            paths = str(value).split(",") if number in NAMED_FILES else [str(value)]
+            files.extend((number, path) for path in paths if path)
         elif number in OUTPUTS and value not in (0, "", "0", "False", "false"):
             outputs.append(name)
     return _Part(_framed(sorted(kept)), tuple(files), tuple(outputs), cuda)

@@ -80,11 +80,12 @@ class Toolchain:
     def _load(self) -> dict[str, list[object]]:
         try:
             known = json.loads(self._memo.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         if not isinstance(known, dict):
             return {}
-        return {path: row for path, row in known.items() if isinstance(row, list) and len(row) == 6}
+        rows = {path: row for path, row in known.items() if isinstance(row, list) and len(row) == 6}
+        return {path: row for path, row in rows.items() if _is_digest(row[5])}
 
     def _save(self, known: dict[str, list[object]]) -> None:
         # Two processes that save at once: the later wins, and the other's digest is computed again some day.
@@ -95,6 +96,10 @@ class Toolchain:
         except OSError:  # read-only or full: the next start hashes again
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def hash_file(path: Path) -> str:
@@ -115,7 +120,10 @@ def recorded_digest(path: Path, distribution: str) -> str | None:
     if len(records) != 1 or _is_local(records[0].parent):
         return None
     record = records[0]
-    row = _row(record, path)
+    try:
+        row = _row(record, path)
+    except (OSError, ValueError):
+        return None
     return _believe(row, path, record) if row else None
 
 
@@ -157,4 +165,8 @@ def _believe(row: list[str], path: Path, record: Path) -> str | None:
     algorithm, _, value = digest.partition("=")
     if not unchanged or algorithm != "sha256":
         return None
-    return base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex()
+    try:
+        plain = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex()
+    except ValueError:
+        return None
+    return plain if _is_digest(plain) else None

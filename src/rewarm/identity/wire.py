@@ -81,8 +81,12 @@ def varint(message: bytes, position: int) -> tuple[int, int]:
         position += 1
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if result >> 64:
+                break
             return result, position
         shift += 7
         if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-    raise ValueError("the bytes end within a number")
+            break
+    else:
+        raise ValueError("the bytes end within a number")
+    raise ValueError("a number of more than 64 bits")

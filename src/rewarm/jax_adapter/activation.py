@@ -12,6 +12,7 @@ import atexit
 import importlib.metadata
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -58,13 +59,19 @@ class Activation:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self._flights = SingleFlight()
-        self._lock = threading.RLock()
+        self._renew_lock()
+        if hasattr(os, "register_at_fork"):
+            # Whoever held the lock when a process forked does not exist in the child.
+            os.register_at_fork(after_in_child=self._renew_lock)
         self._said: Said | None = None
         self._original: CompileFunction | None = None
         self._sessions: dict[tuple[Said, JaxOptions], Session] = {}
         self._told: set[str] = set()
         self._announced = False
         self._capturing = threading.local()
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
 
     # -- on and off --------------------------------------------------------------------------------------------
 

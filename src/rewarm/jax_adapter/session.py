@@ -6,6 +6,7 @@ another at the next compile.
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from typing import Any
@@ -15,7 +16,7 @@ from rewarm.cache import CompileCache
 from rewarm.coordination import SingleFlight
 from rewarm.errors import ContentsDifferError, StoreError
 from rewarm.identity import Toolchain
-from rewarm.in_force import Said, Settings, resolve
+from rewarm.in_force import Said, Settings, default_directory, resolve
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import Identifier
@@ -99,6 +100,7 @@ def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, 
     store = LocalStore(in_force.directory)
     try:
         obstacle = store.prepare()
+        _refuse_a_trap(store)
     except StoreError as error:
         ledger.error()
         if in_force.strict:
@@ -117,3 +119,13 @@ def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, 
             obstacle,
         )
     return store, ""
+
+
+def _refuse_a_trap(store: LocalStore) -> None:
+    """The default directory can lie under a temporary folder, where anybody can make it first and fill it.
+
+    A directory that the user named is taken as it is: whose it is is his to know.
+    """
+    reason = store.others_may_write() if store.root == default_directory() else None
+    if reason is not None:
+        raise StoreError(errno.EPERM, f"an entry is code, and {reason}", str(store.root))

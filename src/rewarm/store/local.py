@@ -23,6 +23,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ _TAG = (
     b"# This file is a cache directory tag created by rewarm, a compilation cache for JAX.\n"
     b"# For information about cache directory tags, see https://bford.info/cachedir/\n"
 )
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _SHARDS = tuple(f"{number:02x}" for number in range(256))
 
 # A hit renews the file's mtime only when it is older than this, in seconds: recency for a later clean-up at the
@@ -161,12 +163,22 @@ class LocalStore:
             raise StoreError(errno.EACCES, "no right to read the directory", str(self.root))
         return None if os.access(self.root, os.W_OK) else "read-only"
 
+    def others_may_write(self) -> str | None:
+        """Why entries here may be another user's work, or `None`: the directory is not ours, or open to others."""
+        try:
+            status = self.root.stat()
+        except OSError:
+            return None
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            return f"it belongs to uid {status.st_uid}"
+        return "others may write to it" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+
     def remove_leftovers(self) -> int:
         """Remove quarantine, temporary files of lost writers and empty directories; returns how many files went."""
         gone = 0
         for path in [*self.quarantined(), *self.root.glob("[0-9a-f][0-9a-f]/.*.tmp")]:
             with contextlib.suppress(OSError):
-                path.unlink()
+                _remove(path)
                 gone += 1
         for folder in [self.root / QUARANTINE, *(self.root / shard for shard in _SHARDS)]:
             with contextlib.suppress(OSError):
@@ -183,13 +195,12 @@ class LocalStore:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _create(self, temporary: Path) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
-            return os.open(temporary, flags, 0o600)
+            return os.open(temporary, _CREATE, 0o600)
         except FileNotFoundError:  # the first entry of this directory, or somebody cleared it meanwhile
             self._make_root()
             temporary.parent.mkdir(mode=0o700, exist_ok=True)
-            return os.open(temporary, flags, 0o600)
+            return os.open(temporary, _CREATE, 0o600)
 
     def _make_root(self) -> None:
         self.root.parent.mkdir(parents=True, exist_ok=True)
@@ -197,8 +208,13 @@ class LocalStore:
         tag = self.root / TAG_NAME
         if not tag.exists():
             temporary = self.root / f".{TAG_NAME}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-            temporary.write_bytes(_TAG)
-            temporary.replace(tag)
+            try:
+                _write(os.open(temporary, _CREATE, 0o600), _TAG)
+                temporary.replace(tag)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise
 
     def _sweep(self, shard: Path) -> None:
         """Remove the temporary files of writers that died, once per directory and process."""
@@ -258,7 +274,21 @@ def _slug(reason: str) -> str:
 
 
 def _keep_newest(folder: Path) -> None:
-    for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime)[:-_QUARANTINE_KEEPS]:
+    # By when they were put aside, which the name says; a file keeps the mtime it had as an entry.
+    for path in sorted(folder.iterdir(), key=_put_aside)[:-_QUARANTINE_KEEPS]:
+        with contextlib.suppress(OSError):
+            _remove(path)
+
+
+def _put_aside(path: Path) -> int:
+    moment = path.name.split(".")[1:2]
+    return int(moment[0]) if moment and moment[0].isdecimal() else 0
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
         path.unlink(missing_ok=True)
 
 

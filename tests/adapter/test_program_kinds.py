@@ -19,6 +19,7 @@ _KINDS = [
     "grad",
     "vmap",
     "sharded",
+    "propagated",
     "shard_map",
     "pmap",
     "constants",

@@ -14,13 +14,13 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
+import jax
 import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import jax
 import rewarm
 
 X = np.arange(16, dtype=np.float32).reshape(4, 4) / 7
@@ -45,6 +45,13 @@ def vmap() -> Any:
 def sharded() -> Any:
     x = jax.device_put(X, NamedSharding(mesh(), P("d")))
     return jax.jit(lambda a: (a @ a.T).sum(0), out_shardings=NamedSharding(mesh(), P()))(x)
+
+
+def propagated() -> Any:
+    """The compiler chooses the output's sharding, which a loaded executable must tell as well."""
+    x = jax.device_put(X, NamedSharding(mesh(), P("d")))
+    result = jax.jit(lambda a: jnp.sin(a) * 2)(x)
+    return result, str(result.sharding.spec)
 
 
 def shard_map() -> Any:
@@ -165,6 +172,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         grad,
         vmap,
         sharded,
+        propagated,
         shard_map,
         pmap,
         constants,

@@ -184,3 +184,23 @@ def test_a_misspelt_variable_is_named(program: Program, cache: Path) -> None:
     run = program(PROGRAM, REWARM_DIR=str(cache), REWARM_MIN_COMPILE_SECS="3")
     assert len(run.warnings()) == 1
     assert "REWARM_MIN_COMPILE_SECS is ignored; did you mean REWARM_MIN_COMPILE_SECONDS?" in run.warnings()[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs owners of files")
+@pytest.mark.parametrize("trap", ["open", "foreign"])
+def test_a_default_directory_that_others_could_have_filled_is_not_used(
+    program: Program, tmp_path: Path, trap: str
+) -> None:
+    default = tmp_path / "xdg" / "rewarm"
+    default.mkdir(parents=True, mode=0o700)
+    if trap == "open":
+        default.chmod(0o777)
+    elif os.getuid() == 0:
+        os.chown(default, 12345, 12345)
+    else:
+        pytest.skip("needs the right to give a directory away")
+    run = program(PROGRAM, REWARM="1", XDG_CACHE_HOME=str(tmp_path / "xdg"))
+    assert run.out == RESULT
+    assert len(run.warnings()) == 1
+    assert "an entry is code, and" in run.warnings()[0]
+    assert entries(default) == []
