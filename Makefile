@@ -20,8 +20,8 @@ demo: .venv/demo/ready
 	.venv/demo/bin/python examples/demo.py
 
 test: .venv/test/ready
-	.venv/test/bin/ruff check .
-	.venv/test/bin/ruff format --check .
+	.venv/test/bin/ruff check src tests benchmarks examples
+	.venv/test/bin/ruff format --check src tests benchmarks examples
 	.venv/test/bin/mypy
 	.venv/test/bin/python -m pytest -n 2 --dist loadfile -m "not campaign"
 

@@ -165,3 +165,34 @@ def test_child_processes_of_a_run_are_warm_too(program: Program, cache: Path) ->
     """
     assert program(source, REWARM_DIR=str(cache)).out == "[64.0, 64.0]\n"
     assert len(entries(cache)) == 1
+
+
+def test_going_on_and_off_while_threads_compile(program: Program, cache: Path) -> None:
+    """No compile fails or is lost while another thread turns rewarm on and off, and JAX is restored at the end."""
+    run = program(
+        """
+        import sys, threading, jax, numpy as np, rewarm
+        from jax._src import compiler
+        before = compiler.compile_or_get_cached
+        done, failures = [], []
+        def work(seed):
+            for step in range(15):
+                try:
+                    number = float(seed * 100 + step)
+                    jax.jit(lambda x: x * number)(np.ones(3, np.float32))
+                except BaseException as error:
+                    failures.append(repr(error))
+            done.append(seed)
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+        [thread.start() for thread in threads]
+        while len(done) < 3:
+            rewarm.enable(sys.argv[1])
+            rewarm.key_of(jax.jit(lambda x: x - 1), np.ones(2, np.float32))
+            rewarm.disable()
+        [thread.join() for thread in threads]
+        assert failures == [], failures
+        assert compiler.compile_or_get_cached is before
+        """,
+        str(cache),
+    )
+    assert run.stats["errors"] == 0

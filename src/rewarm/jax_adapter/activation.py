@@ -64,7 +64,9 @@ class Activation:
             # Whoever held the lock when a process forked does not exist in the child.
             os.register_at_fork(after_in_child=self._renew_lock)
         self._said: Said | None = None
+        # Kept for good once known: a call that was under way while rewarm went off still needs it.
         self._original: CompileFunction | None = None
+        self._in_place = False
         self._sessions: dict[tuple[Said, JaxOptions], Session] = {}
         self._told: set[str] = set()
         self._announced = False
@@ -109,20 +111,22 @@ class Activation:
         with self._lock:
             self._said = None
             self._sessions.clear()
-            if self._original is not None and seam.current() is _compile_or_get_cached:
+            if self._original is not None and self._in_place and seam.current() is _compile_or_get_cached:
                 seam.install(self._original)
-                self._original = None
+                self._in_place = False
 
     def _replace(self) -> None:
-        if self._original is not None and seam.current() is not self._original:
-            return  # in place, perhaps with somebody else's function around it
+        current = seam.current()
+        if self._in_place and current is not self._original:
+            return  # perhaps with somebody else's function around ours
         seam.probe()
         seam.remember_defaults()
         if self._original is None:
             for path in _INTERNAL:
                 seam.hide_from_tracebacks(str(path))
-        self._original = seam.current()
+        self._original = current
         seam.install(_compile_or_get_cached)
+        self._in_place = True
 
     # -- serving -----------------------------------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Activation:
         The entry `without_override` of `compiler_options` is taken out first.
         """
         with self._lock:
-            was_away = self._original is None
+            was_away = not self._in_place
             self._replace()
         capture = self._capturing.capture = Capture(without_override)
         try:
