@@ -5,7 +5,6 @@ Every request of these tests goes through a `Desk`, which checks after each that
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 import threading
@@ -82,7 +81,7 @@ class Compiler:
             producer={"jax": "0.10.2"},
             target="cpu x1",
         )
-        return dataclasses.replace(made, **changes)
+        return made._replace(**changes)
 
 
 def components_of(program: str) -> KeyComponents:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rewarm import policy
 from rewarm.coordination import Flight, SingleFlight
@@ -36,8 +35,7 @@ ALREADY_STORED = "already stored, and equal"
 E = TypeVar("E")
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[E]):
+class Request(NamedTuple, Generic[E]):
     """One program that is wanted as an executable.
 
     Attributes:
@@ -75,20 +73,20 @@ class Observer(Protocol):
         """A request was served."""
 
 
-@dataclass(slots=True)
 class _Trace:
     """What one request has come to so far; turned into an `Event` at its end."""
 
-    started: float = field(default_factory=time.time)
-    seconds: dict[str, float] = field(default_factory=dict)
-    tier: str | None = None
-    reason: str | None = None
-    stored: bool = False
-    not_stored: str | None = None
-    seconds_saved: float = 0.0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    quarantined: str | None = None
+    def __init__(self, key_seconds: float) -> None:
+        self.started = time.time()
+        self.seconds: dict[str, float] = {"key": key_seconds}
+        self.tier: str | None = None
+        self.reason: str | None = None
+        self.stored = False
+        self.not_stored: str | None = None
+        self.seconds_saved = 0.0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.quarantined: str | None = None
 
     def timed(self, step: str, since: float) -> float:
         """Add the time since `since` to a step; returns it, in seconds."""
@@ -145,8 +143,7 @@ class CompileCache:
           StoreError, BadEntryError: the cache is strict and failed.
           Exception: what `request.compile` raises, as it is.
         """
-        trace = _Trace()
-        trace.seconds["key"] = request.key_seconds
+        trace = _Trace(request.key_seconds)
         if request.components is None or self._store is None:
             reason = request.unkeyable or self._closed
             return self._compile(request, None, trace, reason, not_stored=reason)

@@ -9,13 +9,11 @@ JAX changes, so a setting takes effect at the next compile.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What the user told rewarm; `None` means "not said"."""
 
     directory: Path | None = None
@@ -29,8 +27,7 @@ class Said:
     compression_level: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostOptions:
+class HostOptions(NamedTuple):
     """The options of JAX that concern one machine; `None` where the user left JAX's default."""
 
     directory: str | None = None
@@ -43,8 +40,7 @@ class HostOptions:
     max_size: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What is in force for one compilation.
 
     Attributes:

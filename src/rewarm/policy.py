@@ -5,7 +5,7 @@ Not promised: that what is admitted stays. Both of JAX's thresholds must hold fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TOO_QUICK = "compiled faster than min_compile_seconds"
 TOO_SMALL = "smaller than min_entry_bytes"
@@ -13,8 +13,7 @@ SWITCHED_OFF = "jax_compilation_cache_max_size is 0"
 TOO_LARGE = "larger than jax_compilation_cache_max_size"
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """The user's limits on what is stored.
 
     Attributes:

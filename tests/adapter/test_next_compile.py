@@ -246,7 +246,6 @@ def test_check_contents_raises_on_another_executable(program: Program, cache: Pa
     """One entry gets the executable of another program, sealed as it should be: only a recompile can tell."""
     source = """
 import sys, jax, numpy as np, rewarm
-from dataclasses import replace
 from pathlib import Path
 from rewarm.envelope import open_entry, seal
 x = np.ones((8, 8), np.float32)

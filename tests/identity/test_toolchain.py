@@ -175,10 +175,6 @@ def _second_record(site: Site) -> None:
     shutil.copytree(site.info, site.place / "jaxlib-0.9.0.dist-info")
 
 
-def _second_record_above(site: Site) -> None:
-    shutil.copytree(site.info, site.place.parent / "jaxlib-0.9.0.dist-info")
-
-
 def _editable(site: Site) -> None:
     said = {"url": "file:///home/someone/jaxlib", "dir_info": {"editable": True}}
     (site.info / "direct_url.json").write_text(json.dumps(said))
@@ -260,7 +256,6 @@ def _record_is_a_folder(site: Site) -> None:
 DOUBTS = [
     _remove_record,
     _second_record,
-    _second_record_above,
     _editable,
     _local_folder,
     _unreadable_direct_url,

@@ -18,8 +18,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewarm.envelope.codec import compress, decompress
 from rewarm.errors import BadEntryError
@@ -34,8 +33,7 @@ _SMALLEST = _PREFIX.size + len(b"{}") + _DIGEST_BYTES
 _HEADER_READ = 16 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """Where one section lies in the payload, and what it must unpack to.
 
     Attributes:
@@ -55,8 +53,7 @@ class Section:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What an entry says of itself.
 
     Attributes:
@@ -85,11 +82,15 @@ class Header:
 
     def as_dict(self) -> dict[str, Any]:
         """The header as plain JSON values."""
-        return {**asdict(self), "components": [dict(component) for component in self.components]}
+        return {
+            **self._asdict(),
+            "components": [dict(component) for component in self.components],
+            "producer": dict(self.producer),
+            "sections": [section._asdict() for section in self.sections],
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An opened entry: every check of the envelope held, and nothing is unpacked yet."""
 
     header: Header
@@ -116,7 +117,7 @@ def seal(header: Header, sections: Mapping[str, bytes], *, codec: str = "zstd", 
         digest = hashlib.sha256(packed[name]).hexdigest()
         described.append(Section(name, codec, offset, len(packed[name]), len(raw), digest))
         offset += len(packed[name])
-    fields = {**header.as_dict(), "sections": [asdict(section) for section in described]}
+    fields = {**header.as_dict(), "sections": [section._asdict() for section in described]}
     head = _canonical(fields)
     body = b"".join((_PREFIX.pack(MAGIC, ENVELOPE_VERSION, len(head)), head, *packed.values()))
     return body + hashlib.sha256(body).digest()
@@ -202,7 +203,7 @@ def _header(head: bytes) -> Header:
 
 
 def _section(fields: Mapping[str, Any]) -> Section:
-    section = Section(**{name: fields[name] for name in Section.__dataclass_fields__})
+    section = Section(**{name: fields[name] for name in Section._fields})
     for text in (section.name, section.codec, section.sha256):
         _text(text)
     numbers = (section.offset, section.length, section.raw_length)

@@ -17,8 +17,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # Bump when the bytes of any component change their meaning for programs that exist: a canonical form, the order or
 # the set of components. Every entry made before then becomes unreachable, and none can be served wrongly.
@@ -36,8 +35,7 @@ TABLE: tuple[str, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(NamedTuple):
     """One row of the table.
 
     Attributes:
@@ -64,8 +62,7 @@ def component(name: str, value: Any) -> Component:
     return Component(name, hashlib.sha256(text.encode("ascii")).hexdigest(), value)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyComponents:
+class KeyComponents(NamedTuple):
     """The filled table of one program.
 
     Attributes:

@@ -16,9 +16,8 @@ import functools
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewarm.identity import wire
 from rewarm.identity.debug_options import CUDA_DIRECTORY, FILES, NAMED_FILES, NO_EFFECT, NUMBERS, OUTPUTS
@@ -27,8 +26,7 @@ _BUILD_OPTIONS, _OVERRIDES = 3, 7
 _DEBUG_OPTIONS, _DEVICE_ASSIGNMENT = 3, 9
 
 
-@dataclass(frozen=True, slots=True)
-class CanonicalOptions:
+class CanonicalOptions(NamedTuple):
     """The compile options as a key sees them.
 
     Attributes:
@@ -44,8 +42,7 @@ class CanonicalOptions:
     cuda_directory: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     kept: bytes
     files: tuple[tuple[int, str], ...] = ()
     outputs: tuple[str, ...] = ()

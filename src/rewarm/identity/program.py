@@ -9,8 +9,7 @@ The only file of this floor that uses jaxlib's MLIR bindings, and it imports the
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # What may not be keyed by the text of the module. MLIR bytecode keeps every string as it is, so looking for the
 # call's name in the bytes finds each such call; a string of the user's that has the name inside costs him the
@@ -24,8 +23,7 @@ _UNKEYABLE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """A program as its key sees it.
 
     Attributes:

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewarm.identity import wire
 
@@ -28,8 +27,7 @@ _TARGET_MACHINE = 5
 _TRIPLE, _FEATURES = 1, 3
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFacts:
+class TargetFacts(NamedTuple):
     """What JAX says of the devices of one request.
 
     Attributes:

@@ -24,17 +24,16 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 # An installer links or copies a wheel's files one after the other and writes RECORD at the end, but one that makes
 # hard links moves the ctime of files it installed before. This much later, in seconds, is still the installation.
 _INSTALLING = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(NamedTuple):
     """One file that takes part in making code.
 
     Attributes:
@@ -116,7 +115,10 @@ def recorded_digest(path: Path, distribution: str) -> str | None:
     """
     if (Path(sys.prefix) / "conda-meta").is_dir():
         return None
-    records = list(_records(path, distribution))
+    try:
+        records = _records(path, distribution)
+    except OSError:  # a folder above that may not be listed
+        return None
     if len(records) != 1 or _is_local(records[0].parent):
         return None
     record = records[0]
@@ -127,12 +129,15 @@ def recorded_digest(path: Path, distribution: str) -> str | None:
     return _believe(row, path, record) if row else None
 
 
-def _records(path: Path, distribution: str) -> Iterator[Path]:
-    stem = re.sub(r"[-_.]+", "_", distribution).lower()
+def _records(path: Path, distribution: str) -> list[Path]:
+    """RECORDs of the distribution in the nearest folder above `path` that has any."""
+    start = re.sub(r"[-_.]+", "_", distribution).lower() + "-"
     for folder in path.parents:
-        for info in folder.glob("*.dist-info"):
-            if info.name.lower().startswith(f"{stem}-") and (info / "RECORD").is_file():
-                yield info / "RECORD"
+        infos = (info for info in folder.iterdir() if info.name.lower().startswith(start))
+        found = [info / "RECORD" for info in infos if info.name.endswith(".dist-info")]
+        if records := [record for record in found if record.is_file()]:
+            return records
+    return []
 
 
 def _is_local(info: Path) -> bool:

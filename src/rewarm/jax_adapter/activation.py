@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,13 @@ class _Stop(Exception):  # noqa: N818 - not an error: it ends a compile that mus
     pass
 
 
-@dataclass(slots=True)
 class Capture:
     """What a compile would have asked for: a request, or why rewarm would not have served it."""
 
-    without_override: str
-    request: Request[Any] | None = None
-    left_to_jax: str = ""
+    def __init__(self, without_override: str) -> None:
+        self.without_override = without_override
+        self.request: Request[Any] | None = None
+        self.left_to_jax = ""
 
 
 class Activation:

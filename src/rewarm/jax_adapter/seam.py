@@ -13,8 +13,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewarm.errors import UnsupportedJaxError
 
@@ -41,8 +40,7 @@ cache_log = logging.getLogger("jax._src.compilation_cache")
 CompileFunction = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of the replaced function: JAX's objects, as they came.
 
     Attributes:
@@ -68,8 +66,7 @@ class Call:
         return list(self.devices.flat)
 
 
-@dataclass(frozen=True, slots=True)
-class JaxOptions:
+class JaxOptions(NamedTuple):
     """JAX's options of its persistent cache, as they are for this thread now."""
 
     cache_dir: str | None

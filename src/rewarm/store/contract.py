@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -28,8 +27,7 @@ def check_key(key: str) -> str:
     return key
 
 
-@dataclass(frozen=True, slots=True)
-class EntryInfo:
+class EntryInfo(NamedTuple):
     """One entry as a scan sees it.
 
     Attributes:

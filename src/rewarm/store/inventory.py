@@ -6,7 +6,7 @@ Not promised: a snapshot. Entries written or removed meanwhile may or may not sh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rewarm.envelope import Header, open_entry, read_header
 from rewarm.envelope.format import header_bytes
@@ -15,8 +15,7 @@ from rewarm.store.contract import EntryInfo
 from rewarm.store.local import LocalStore
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One entry of a list: what it says of itself, or what is wrong with it.
 
     Attributes:

@@ -87,20 +87,18 @@ class LocalStore:
 
     def put(self, key: str, data: bytes) -> None:
         """Write `data` beside its place, sync it, and give it its name; see `Store.put`."""
-        path = self.path(key)
-        temporary = path.parent / f".{key}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        shard = f"{self._place}/{check_key(key)[:2]}"
+        temporary = f"{shard}/.{key}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
         try:
-            self._sweep(path.parent)
-            _write(self._create(temporary), data)
-            temporary.replace(path)
-        except OSError as error:
+            _write(self._create(shard, temporary), data)
+            os.replace(temporary, f"{shard}/{key}")
+        except BaseException as error:  # Ctrl-C too: leave nothing behind
             with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise _failed("write", path, error) from error
-        except BaseException:  # Ctrl-C: leave nothing behind
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+                os.unlink(temporary)
+            if isinstance(error, OSError):
+                raise _failed("write", self.path(key), error) from error
             raise
+        self._sweep(shard)
 
     def delete(self, key: str) -> None:
         """Remove the entry; see `Store.delete`."""
@@ -155,7 +153,7 @@ class LocalStore:
         try:
             self._make_root()
         except OSError as error:
-            if not os.path.isdir(self.root):  # noqa: PTH112 - unlike Path.is_dir it never raises
+            if not os.path.isdir(self.root):
                 in_the_way = error.errno in (errno.EEXIST, errno.ENOTDIR)
                 what = f"{error.filename} is a file" if in_the_way else f"cannot make it: {error.strerror}"
                 raise StoreError(error.errno or 0, what, str(self.root)) from error
@@ -194,13 +192,22 @@ class LocalStore:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _create(self, temporary: Path) -> int:
+    def _create(self, shard: str, temporary: str) -> int:
         try:
             return os.open(temporary, _CREATE, 0o600)
         except FileNotFoundError:  # the first entry of this directory, or somebody cleared it meanwhile
-            self._make_root()
-            temporary.parent.mkdir(mode=0o700, exist_ok=True)
+            self._make_shard(shard)
             return os.open(temporary, _CREATE, 0o600)
+
+    def _make_shard(self, shard: str) -> None:
+        try:
+            os.mkdir(shard, 0o700)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            self._make_root()
+            os.makedirs(shard, 0o700, exist_ok=True)
+        self._swept.add(shard)  # it was empty a moment ago
 
     def _make_root(self) -> None:
         self.root.parent.mkdir(parents=True, exist_ok=True)
@@ -216,15 +223,16 @@ class LocalStore:
                     temporary.unlink()
                 raise
 
-    def _sweep(self, shard: Path) -> None:
+    def _sweep(self, shard: str) -> None:
         """Remove the temporary files of writers that died, once per directory and process."""
-        if shard.name in self._swept:
+        if shard in self._swept:
             return
-        self._swept.add(shard.name)
-        with contextlib.suppress(OSError):
-            for path in shard.glob(".*.tmp"):
-                if time.time() - path.stat().st_mtime > _ORPHAN_AFTER:
-                    path.unlink(missing_ok=True)
+        self._swept.add(shard)
+        with contextlib.suppress(OSError), os.scandir(shard) as items:
+            for item in items:
+                lost = item.name.startswith(".") and item.name.endswith(".tmp")
+                if lost and time.time() - item.stat(follow_symlinks=False).st_mtime > _ORPHAN_AFTER:
+                    os.unlink(item.path)
 
 
 def _read(path: str) -> tuple[bytes, os.stat_result]:
@@ -239,7 +247,7 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise BadEntryError("not a regular file")
-    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor, not a path
+    with open(descriptor, "rb", buffering=0) as file:
         return file.readall(), status
 
 
