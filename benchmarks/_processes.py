@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import random
 import resource
 import signal
 import statistics
@@ -27,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDER = ROOT / "examples" / "recorder.py"
 
 # Whatever the caller's shell says about JAX or its caches must not leak into a contestant.
-UNWANTED_PREFIXES = ("JAX_", "REWARM_", "XLA_")
-UNWANTED_NAMES = frozenset({"PYTHONHASHSEED"})
+UNWANTED_PREFIXES = ("JAX_", "REWARM", "XLA_")
+UNWANTED_NAMES = frozenset({"PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"})
 
 Item = TypeVar("Item")
 
@@ -62,16 +63,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with the smallest and the largest value."""
+    """A median with the smallest and the largest value, and how well the median is known.
+
+    `low` and `high` hold 95 % of the medians of samples drawn again from the values (the bootstrap's percentile
+    interval, Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
+    """
 
     median: float
     min: float
     max: float
+    low: float
+    high: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarises the values, of which there must be at least one."""
-        return cls(statistics.median(values), min(values), max(values))
+        """Summarises at least one value."""
+        draw = random.Random(0)
+        medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+        return cls(statistics.median(values), min(values), max(values), medians[50], medians[-51])
 
 
 def paired_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
