@@ -171,7 +171,10 @@ class CompileCache:
         if raw is None:
             trace.reason = "another thread compiled it and could not hand it over"
             return None
-        return self._load(request, key, raw, trace, tier="process")
+        executable = self._load(request, raw, trace, tier="process")
+        if executable is None:
+            logger.warning("rewarm: %s, key %s, from another thread: %s", request.program, key[:12], trace.reason)
+        return executable
 
     def _find(self, request: Request[E], key: str, store: Store, flight: Flight, trace: _Trace) -> E | None:
         since = time.perf_counter()
@@ -181,9 +184,9 @@ class CompileCache:
             return None
         entry, data, raw = found
         flight.land(raw)
-        executable = self._load(request, key, raw, trace, tier=store.tier)
+        executable = self._load(request, raw, trace, tier=store.tier)
         if executable is None:
-            self._put_aside(key, store, "it cannot be loaded", data, trace)
+            self._put_aside(key, store, trace.reason or "it cannot be loaded", data, trace)
             return None
         trace.seconds_saved = entry.header.compile_seconds - trace.seconds["fetch"] - trace.seconds["load"]
         return executable
@@ -207,14 +210,13 @@ class CompileCache:
             self._complain("read", error)
         return None
 
-    def _load(self, request: Request[E], key: str, raw: bytes, trace: _Trace, *, tier: str) -> E | None:
+    def _load(self, request: Request[E], raw: bytes, trace: _Trace, *, tier: str) -> E | None:
         since = time.perf_counter()
         try:
             executable = request.load(raw)
         except Exception as error:
             trace.timed("load", since)
-            trace.reason = f"it cannot be loaded: {type(error).__name__}"
-            logger.warning("rewarm: cannot load %s, key %s: %s; compiling", request.program, key[:12], _short(error))
+            trace.reason = f"it cannot be loaded: {_short(error)}"
             self._ledger.error()
             if self._strict:
                 raise

@@ -97,8 +97,9 @@ def test_a_bad_entry_is_one_line_one_miss_and_rebuilt(
     assert hurt.out == RESULT
     numbers = hurt.stats
     assert (numbers["hits"], numbers["misses"], numbers["stored"], numbers["quarantined"]) == (1, 1, 1, 1)
-    lines = [line for line in hurt.warnings() if "quarantined" in line]
-    assert len(lines) == 1
+    lines = hurt.warnings()
+    assert len(lines) == 1, lines
+    assert "quarantined" in lines[0]
     assert REASONS[damage] in lines[0]
     assert first.name[:12] in lines[0]
     assert len(list((cache / "quarantine").iterdir())) == 1
