@@ -149,7 +149,8 @@ def test_a_good_variable_is_taken(name: str, text: str, expected: Any, monkeypat
 def test_a_bad_argument_is_refused_with_what_and_expected_and_found(name: str, value: Any) -> None:
     message = refused(settings.say, **{name: value})
     assert message.startswith(f"rewarm.enable({name}=...): expected ")
-    assert message.endswith(f", found {value!r}")
+    shown = repr(value) if len(repr(value)) <= 100 else f"{repr(value)[:97]}..."
+    assert message.endswith(f", found {shown}")
     assert settings._FORMS[name][2] in message
 
 
@@ -439,3 +440,18 @@ def test_a_child_is_turned_on_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch
     told = settings.child_environment(Path("/x"), "json")
     assert (told["REWARM_DIR"], told["REWARM_STATS"]) == ("/x", "json")
     assert os.environ["REWARM"] == "0"
+
+
+def test_the_threads_of_the_cpu_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for text, threads in (("", allowed), ("x", allowed), ("0", allowed), ("7", 7)):
+        monkeypatch.setenv("NPROC", text)
+        assert settings.cpu_threads() == threads
+
+
+def test_flags_in_a_file_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    flags = tmp_path / "flags"
+    flags.write_text("--xla_fuel=fusion=1")
+    for given, seen in (("--a=b", "--a=b"), ("", ""), (str(flags), "--xla_fuel=fusion=1"), ("nowhere", "nowhere")):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        assert settings.xla_flags() == seen

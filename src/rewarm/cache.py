@@ -30,7 +30,7 @@ NOT_IN_STORE = "not in the store"
 COMPILE_FAILED = "it does not compile"
 CANNOT_SERIALISE = "the executable cannot be serialised"
 STORE_FAILED = "the store cannot be written"
-ALREADY_STORED = "already stored, and equal"
+ALREADY_STORED = "already stored"
 
 E = TypeVar("E")
 

@@ -27,7 +27,7 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 def _as_directory(value: Any) -> Path:
     text = os.fspath(value)
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or any(ord(letter) < 32 for letter in text):
         raise ValueError("a path of a local directory")
     if "://" in text:
         raise ValueError("a path of a local directory, not a URL")
@@ -35,6 +35,8 @@ def _as_directory(value: Any) -> Path:
         return Path(text).expanduser().absolute()
     except RuntimeError:
         raise ValueError("a path of a local directory, without a ~ that names no home") from None
+    except OSError:
+        raise ValueError("an absolute path of a local directory, since the current one is gone") from None
 
 
 def _as_bool(value: Any) -> bool:
@@ -123,7 +125,15 @@ def _parsed(where: str, value: Any, form: _Form) -> Any:
     except (ValueError, TypeError, OverflowError) as error:
         # The parser's own words where it has some; those of int() and float() say nothing to a user.
         words = str(error) if "local directory" in str(error) else expected
-        raise SettingError(f"{where}: expected {words}, found {value!r}") from None
+        raise SettingError(f"{where}: expected {words}, found {_short(value)}") from None
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number with more digits than Python prints
+        return f"a {type(value).__name__} too long to print"
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _unknown(what: str, name: str, good: Mapping[str, Any] | tuple[str, ...]) -> str:
@@ -179,7 +189,7 @@ def child_environment(directory: Path | None, stats: str) -> dict[str, str]:
     return environment
 
 
-def directory_of_command(given: Path | None) -> Path:
+def directory_of_command(given: str | None) -> Path:
     """The directory that a command looks after: `--dir`, else what a program in this environment would use.
 
     Raises:
@@ -206,8 +216,28 @@ def libtpu_arguments() -> str:
 
 
 def xla_flags() -> str:
-    """`XLA_FLAGS` as the environment has it now."""
-    return os.environ.get("XLA_FLAGS", "")
+    """`XLA_FLAGS` as the environment has it now; the content of the file, where it names one."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if not flags or flags.lstrip().startswith("--"):
+        return flags
+    try:
+        return Path(flags.strip()).read_text(errors="replace")
+    except OSError:
+        return flags
+
+
+def cpu_threads() -> int:
+    """How many threads XLA:CPU divides work among: `NPROC`, else the processors this process may run on.
+
+    Source: the CPU client's default thread pool size (xla/pjrt/cpu), and runs under `taskset` and `NPROC`, whose
+    object files and last bits differ.
+    """
+    named = os.environ.get("NPROC", "").strip()
+    if named.isdecimal() and int(named) > 0:
+        return int(named)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def tool_search_path() -> str:

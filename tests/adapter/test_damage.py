@@ -167,6 +167,7 @@ def test_the_directory_goes_while_the_program_runs(program: Program, cache: Path
         ("REWARM_MIN_COMPILE_SECONDS", "soon", "expected seconds, 0 or more, found 'soon'"),
         ("REWARM_COMPRESSION_LEVEL", "99", "expected a zstd level from 1 to 22, found '99'"),
         ("REWARM_DIR", "s3://bucket/x", "expected a path of a local directory, not a URL, found 's3://bucket/x'"),
+        ("REWARM_DIR", " ", "expected a path of a local directory, found ' '"),
         ("REWARM", "maybe", "expected 1 or 0 (on or off), found 'maybe'"),
     ],
 )
@@ -205,3 +206,17 @@ def test_a_default_directory_that_others_could_have_filled_is_not_used(
     assert len(run.warnings()) == 1
     assert "an entry is code, and" in run.warnings()[0]
     assert entries(default) == []
+
+
+def test_a_directory_that_comes_back_is_used_again(program: Program, cache: Path) -> None:
+    source = """
+        import sys, jax, numpy as np
+        from pathlib import Path
+        jax.jit(lambda x: x + 1)(np.ones(3))
+        Path(sys.argv[1]).unlink()
+        jax.jit(lambda x: x + 2)(np.ones(3))
+    """
+    cache.write_text("in the way")
+    run = program(source, str(cache), REWARM_DIR=str(cache))
+    assert len(run.warnings()) == 1
+    assert (run.stats["stored"], sum(run.stats["not_stored"].values())) == (1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,41 @@ def test_a_program_that_dumps_is_compiled_and_not_stored(program: Program, tmp_p
 def test_fuel_has_no_key(program: Program, cache: Path) -> None:
     run = program(PROGRAM.format(number=1), REWARM_DIR=str(cache), XLA_FLAGS="--xla_fuel=fusion=10")
     assert [reason.split(",")[0] for reason in run.stats["not_stored"]] == ["XLA_FLAGS has --xla_fuel"]
+
+
+def test_fuel_in_a_file_of_flags_or_gone_from_the_environment_has_no_key(
+    program: Program, tmp_path: Path, cache: Path
+) -> None:
+    flags = tmp_path / "flags.txt"
+    flags.write_text("--xla_fuel=fusion=10\n")
+    forgets = "import os, jax, rewarm\njax.devices()\n{then}\n" + textwrap.dedent(PROGRAM.format(number=1))
+    for then, given in (("", str(flags)), ("jax.jit(abs)(1.0); del os.environ['XLA_FLAGS']", "--xla_fuel=fusion=1000")):
+        run = program(forgets.format(then=then), REWARM_DIR=str(cache), XLA_FLAGS=given)
+        assert run.stats["stored"] == 0
+        assert {reason.split(",")[0] for reason in run.stats["not_stored"]} == {"XLA_FLAGS has --xla_fuel"}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a choice of processors")
+def test_how_many_threads_xla_divides_work_among_counts(program: Program, cache: Path) -> None:
+    """gammaln over a million numbers, compiled for one thread and for two, differs in its last bits (0.9 to 0.11)."""
+    source = """
+        import os, sys
+        if sys.argv[1]:
+            os.sched_setaffinity(0, {int(sys.argv[1])})
+        import hashlib, jax, numpy as np
+        x = (np.random.RandomState(0).randn(1, 1234567) * 3).astype(np.float32)
+        print(hashlib.md5(np.asarray(jax.jit(jax.scipy.special.gammaln)(x)).tobytes()).hexdigest())
+    """
+    one = str(min(os.sched_getaffinity(0)))
+    many = len(os.sched_getaffinity(0))
+    plain = {argument: program(source, argument, REWARM_STATS="0").out for argument in (one, "")}
+    assert program(source, one, REWARM_DIR=str(cache)).out == plain[one]
+    other = program(source, "", REWARM_DIR=str(cache))
+    assert other.out == plain[""]
+    assert other.stats["hits"] == (0 if many > 1 else 1)
+    named = program(source, "", REWARM_DIR=str(cache), NPROC=str(many))
+    assert (named.out, named.stats["misses"]) == (plain[""], 0)
+    assert program(source, "", REWARM_DIR=str(cache), NPROC="16").stats["hits"] == 0
 
 
 CUSTOM = """

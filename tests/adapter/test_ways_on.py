@@ -196,3 +196,24 @@ def test_going_on_and_off_while_threads_compile(program: Program, cache: Path) -
         str(cache),
     )
     assert run.stats["errors"] == 0
+
+
+def test_a_function_of_ours_that_somebody_puts_back_calls_no_circle(program: Program, cache: Path) -> None:
+    program(
+        """
+        import sys, jax, numpy as np, rewarm
+        from jax._src import compiler, config
+        rewarm.enable(sys.argv[1])
+        ours = compiler.compile_or_get_cached
+        rewarm.disable()
+        compiler.compile_or_get_cached = ours
+        rewarm.enable(sys.argv[1])
+        with config.enable_compilation_cache(False):
+            jax.jit(lambda x: x + 1)(np.ones(3))
+        jax.jit(lambda x: x + 2)(np.ones(3))
+        assert rewarm.stats().requests == 1
+        rewarm.disable()
+        assert compiler.compile_or_get_cached is not ours
+        """,
+        str(cache),
+    )

@@ -155,6 +155,47 @@ def test_clear_refuses_a_directory_that_is_not_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["ls", "stats", "verify", "clear"])
+@pytest.mark.parametrize(
+    ("given", "words", "code"),
+    [
+        ("", "--dir: expected a path of a local directory, found ''", 2),
+        (" ", "--dir: expected a path of a local directory, found ' '", 2),
+        ("a\nb", "--dir: expected a path of a local directory, found 'a\\nb'", 2),
+        ("s3://bucket/x", "--dir: expected a path of a local directory, not a URL, found 's3://bucket/x'", 2),
+        ("/tmp/" + "a" * 300, "does not exist", 1),
+        ("/dev/null", "is not a directory", 1),
+        ("/etc", "is no cache directory: it has no CACHEDIR.TAG of rewarm and no entry", 1),
+    ],
+)
+def test_a_directory_that_cannot_be_meant_is_one_clear_line(verb: str, given: str, words: str, code: int) -> None:
+    run = rewarm(verb, "--dir", given)
+    assert (run.code, run.out) == (code, "")
+    assert len(run.err.splitlines()) == 1
+    assert run.err.startswith("Error: ")
+    assert words in run.err
+
+
+def test_a_current_directory_that_is_gone_is_one_clear_line(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    run = execute(
+        ["bash", "-c", f"rmdir {gone}; {sys.executable} -m rewarm ls --dir here"], env=clean_environment(), cwd=gone
+    )
+    assert run.code == 2
+    assert "since the current one is gone, found 'here'" in run.err
+    assert len([line for line in run.err.splitlines() if "shell-init" not in line]) == 1
+
+
+def test_verify_names_what_is_no_file(copy: Path) -> None:
+    name = entries(copy)[0]
+    name.unlink()
+    name.mkdir()
+    run = rewarm("verify", "--dir", str(copy))
+    assert run.code == 1
+    assert run.out.splitlines() == [f"{name.name}  not a regular file", "2 entries, 1 bad"]
+
+
+@pytest.mark.parametrize("verb", ["ls", "stats", "verify", "clear"])
 def test_a_missing_directory_is_one_clear_line(tmp_path: Path, verb: str) -> None:
     run = rewarm(verb, "--dir", str(tmp_path / "nowhere"))
     assert (run.code, run.out) == (1, "")
@@ -172,11 +213,11 @@ def test_the_directory_is_what_a_program_here_would_use(filled: Path, tmp_path: 
     assert "2 entries" in rewarm("ls", JAX_COMPILATION_CACHE_DIR=str(native)).out
     bad = rewarm("ls", REWARM_DIR="gs://bucket/dir")
     assert bad.code == 2
-    assert bad.err == "rewarm: REWARM_DIR: expected a path of a local directory, not a URL, found 'gs://bucket/dir'\n"
+    assert bad.err == "Error: REWARM_DIR: expected a path of a local directory, not a URL, found 'gs://bucket/dir'\n"
 
 
 def test_wrong_usage_is_exit_code_2() -> None:
-    for arguments in (["frobnicate"], ["ls", "--frob"], ["show"], ["run"]):
+    for arguments in (["frobnicate"], ["ls", "--frob"], ["show"], ["run", "--dir"]):
         run = rewarm(*arguments)
         assert (run.code, run.out) == (2, "")
         assert run.err

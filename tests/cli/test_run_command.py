@@ -94,3 +94,9 @@ def test_options_of_rewarm_come_first(tmp_path: Path, script: Path) -> None:
     command = [sys.executable, "-m", "rewarm", "run", "--dir", "here", "--stats", script.name]
     run = execute(command, env=clean_environment(), cwd=tmp_path, stdin="")
     assert f"1 {tmp_path / 'here'} 1" in run.out
+
+
+def test_a_program_on_standard_input(tmp_path: Path) -> None:
+    ours, plain = both(tmp_path, stdin="import sys; print(sys.argv, __name__)")
+    assert ours == plain
+    assert ours.out == "[''] __main__\n"

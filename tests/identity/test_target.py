@@ -74,7 +74,10 @@ def test_the_instruction_set_is_read(form: Form) -> None:
         "shape": [1, 1],
         "triple": TRIPLE,
         "features": "avx,avx2,fma",
+        "threads": 0,
     }
+    more = facts(topology=form(machine()))._replace(threads=8)
+    assert canonical_target(more)["threads"] == 8, "work is divided among them when the program is compiled"
 
 
 @both_forms

@@ -59,7 +59,7 @@ def main() -> None:
     try:
         group.main(prog_name="rewarm")
     except RewarmError as error:
-        click.echo(f"rewarm: {_line(error)}", err=True)
+        click.echo(f"Error: {_line(error)}", err=True)
         sys.exit(2 if isinstance(error, ValueError) else 1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, size
@@ -12,7 +10,7 @@ from rewarm.cli.common import directory_option, json_option, open_store, print_j
 @click.command()
 @directory_option
 @json_option
-def command(directory: Path | None, as_json: bool) -> None:
+def command(directory: str | None, as_json: bool) -> None:
     """Remove every entry, the quarantine and what dead writers left. Files that are not rewarm's stay.
 
     Programs that run meanwhile are not disturbed: they compile what they no longer find.

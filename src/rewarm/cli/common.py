@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,12 +20,8 @@ FOUND_BAD = 1
 
 def directory_option(function: F) -> F:
     """`--dir`."""
-    return click.option(
-        "--dir",
-        "directory",
-        type=click.Path(file_okay=True, path_type=Path),
-        help="The cache directory.",
-    )(function)
+    # Text, not click's Path: the setting's own check must see what was typed.
+    return click.option("--dir", "directory", metavar="PATH", help="The cache directory.")(function)
 
 
 def json_option(function: F) -> F:
@@ -33,19 +29,24 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def open_store(directory: Path | None) -> LocalStore:
+def open_store(directory: str | None) -> LocalStore:
     """The store that a command looks after.
 
     Raises:
-      click.ClickException: there is no such directory (exit code 1).
+      click.ClickException: there is no such directory, or nothing of rewarm is in it (exit code 1).
     """
     root = settings.directory_of_command(directory)
-    if not root.is_dir():
-        what = "is not a directory" if root.exists() else "does not exist"
+    store = LocalStore(root)
+    if not os.path.isdir(root):  # noqa: PTH112 - unlike Path.is_dir it never raises
+        what = "is not a directory" if os.path.lexists(root) else "does not exist"
         raise click.ClickException(
             f"the cache directory {root} {what}: nothing was cached there; name another with --dir or REWARM_DIR"
         )
-    return LocalStore(root)
+    if not store.is_ours() and next(store.scan(), None) is None:
+        raise click.ClickException(
+            f"{root} is no cache directory: it has no CACHEDIR.TAG of rewarm and no entry; name another with --dir"
+        )
+    return store
 
 
 def print_json(value: Any) -> None:

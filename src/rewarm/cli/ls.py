@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ _UNBOUNDED = 10_000
 @click.command()
 @directory_option
 @json_option
-def command(directory: Path | None, as_json: bool) -> None:
+def command(directory: str | None, as_json: bool) -> None:
     """List the entries, the most recently used first. Headers are read, not verified (see `rewarm verify`)."""
     store = open_store(directory)
     items = sorted(survey(store), key=lambda item: -item.info.used)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 
@@ -23,8 +22,8 @@ from rewarm.cli.common import directory_option
 @directory_option
 @click.option("--stats", "stats", is_flag=True, help="Print one line about the cache at exit (REWARM_STATS=1).")
 @click.option("--json", "as_json", is_flag=True, help="Print that line as JSON.")
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | -c CODE ...")
-def command(directory: Path | None, stats: bool, as_json: bool, program: tuple[str, ...]) -> None:
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT | -m MODULE | -c CODE] ...")
+def command(directory: str | None, stats: bool, as_json: bool, program: tuple[str, ...]) -> None:
     """Run a Python program with the cache on: `rewarm run train.py ARGS`, `rewarm run -m package.train ARGS`.
 
     Options of rewarm come before the program. Everything from the program on goes to `python`, which takes this

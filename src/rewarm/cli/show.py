@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from rewarm.cli.common import (
-    FOUND_BAD,
     ago,
     directory_option,
     json_option,
@@ -30,7 +29,7 @@ _WIDTH = 100
 @click.argument("key")
 @directory_option
 @json_option
-def command(key: str, directory: Path | None, as_json: bool) -> None:
+def command(key: str, directory: str | None, as_json: bool) -> None:
     """Show the entry of KEY: header, components, sizes, times. A prefix is enough while it fits one entry."""
     store = open_store(directory)
     info = _the_one(store, key.lower())
@@ -55,14 +54,9 @@ def _the_one(store: LocalStore, prefix: str) -> EntryInfo:
     if len(found) == 1:
         return found[0]
     if not found:
-        click.echo(f"rewarm: no entry in {store.root} has a key that starts with {prefix!r}; see rewarm ls", err=True)
-    else:
-        some = ", ".join(info.key[: len(prefix) + 6] for info in found[:5])
-        click.echo(
-            f"rewarm: {len(found)} entries have a key that starts with {prefix!r}: {some}; add digits",
-            err=True,
-        )
-    raise SystemExit(FOUND_BAD)
+        raise click.ClickException(f"no entry in {store.root} has a key that starts with {prefix!r}; see rewarm ls")
+    some = ", ".join(info.key[: len(prefix) + 6] for info in found[:5])
+    raise click.ClickException(f"{len(found)} entries have a key that starts with {prefix!r}: {some}; add digits")
 
 
 def _print(header: Header, info: EntryInfo, path: Path) -> None:

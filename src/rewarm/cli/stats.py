@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from rewarm.store.inventory import survey
 @click.command()
 @directory_option
 @json_option
-def command(directory: Path | None, as_json: bool) -> None:
+def command(directory: str | None, as_json: bool) -> None:
     """Sum up a cache directory: entries, bytes, the compile time they stand for, by target and by JAX version.
 
     What one process did is `rewarm.stats()` inside it, or REWARM_STATS=1.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json
@@ -13,14 +11,14 @@ from rewarm.store.inventory import Item, verify
 @click.command()
 @directory_option
 @json_option
-def command(directory: Path | None, as_json: bool) -> None:
+def command(directory: str | None, as_json: bool) -> None:
     """Check every entry: digest, key, layout, and that each section unpacks. Changes nothing.
 
     Exit code 1 when an entry is bad. A bad entry needs no repair by hand: the next program that asks for it puts it
     aside and makes it anew.
     """
     store = open_store(directory)
-    items = [verify(store, info) for info in store.scan()]
+    items = [verify(store, info) for found in (store.scan(), store.misplaced()) for info in found]
     bad = [item for item in items if item.problem is not None]
     if as_json:
         print_json(

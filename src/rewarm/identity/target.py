@@ -3,9 +3,11 @@
 Not promised: that two hosts with the same value run at the same speed. On CPU the value is the instruction set, not
 the model, so an entry made on one host serves another that has the same instructions.
 
-* CPU: the triple, the instruction-set features that are present, and the shape of the device assignment. The
-  features that only steer tuning, the CPU's name, process index, device ids and the number of devices of the host do
-  not count. Where a JAX cannot serialise its topology (0.10), its fingerprint stands for all of that.
+* CPU: the triple, the instruction-set features that are present, the number of threads that XLA divides work among
+  (the same program compiled for one thread and for two gives other last bits), and the shape of the device
+  assignment. The features that only steer tuning, the CPU's name, process index, device ids and the number of
+  devices of the host do not count. Where a JAX cannot serialise its topology (0.10), its fingerprint stands for
+  triple and features.
 * GPU: the topology, the platform's version and the shape of the assignment.
 * TPU: the topology, the platform's version (which names the libtpu build) and the assignment itself, since the
   executable depends on which devices it is made for.
@@ -37,6 +39,7 @@ class TargetFacts(NamedTuple):
       assignment: device ids, shape (replicas, partitions).
       topology: the serialised topology, where this JAX has it.
       fingerprint: the topology's fingerprint, where this JAX has it.
+      threads: how many threads XLA:CPU divides the work of one program among; 0 elsewhere.
     """
 
     platform: str
@@ -45,6 +48,7 @@ class TargetFacts(NamedTuple):
     assignment: tuple[tuple[int, ...], ...]
     topology: bytes | None
     fingerprint: int | None
+    threads: int = 0
 
     @property
     def shape(self) -> list[int]:
@@ -66,7 +70,7 @@ def canonical_target(facts: TargetFacts) -> dict[str, Any]:
     """
     shape = {"platform": facts.platform, "shape": facts.shape}
     if facts.platform == "cpu":
-        return {**shape, **_cpu(facts)}
+        return {**shape, "threads": facts.threads, **_cpu(facts)}
     told = {**shape, "kinds": sorted(set(facts.device_kinds)), "version": facts.platform_version}
     if facts.platform == "tpu":
         told["assignment"] = [list(row) for row in facts.assignment]

@@ -26,6 +26,7 @@ from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError, UnsupportedJaxError
 from rewarm.in_force import Said
 from rewarm.jax_adapter import events, seam
+from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Session
 from rewarm.ledger import Event, Ledger, Stats
@@ -116,9 +117,13 @@ class Activation:
 
     def _replace(self) -> None:
         current = seam.current()
+        if current is _compile_or_get_cached:
+            self._in_place = True  # ours, perhaps put back by somebody who had kept it
+            return
         if self._in_place and current is not self._original:
             return  # perhaps with somebody else's function around ours
         seam.probe()
+        note_flags()
         seam.remember_defaults()
         if self._original is None:
             for path in _INTERNAL:

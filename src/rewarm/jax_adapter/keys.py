@@ -16,7 +16,7 @@ _PROBE_OPTION = "rewarm_key_probe"
 
 def key_of(jitted: Any, *args: Any, **kwargs: Any) -> str:
     """See `rewarm.key_of`."""
-    if not hasattr(jitted, "lower"):
+    if not (callable(jitted) and hasattr(jitted, "lower")):
         raise TypeError(
             f"rewarm.key_of: expected a jitted function, such as jax.jit(f), found {type(jitted).__name__}; "
             f"wrap it: rewarm.key_of(jax.jit(f), *args)"

@@ -124,11 +124,24 @@ class Identifier:
 
 
 def _unkeyable_options(options: CanonicalOptions) -> str | None:
-    if "--xla_fuel" in settings.xla_flags():
+    if _fuel_is_set():
         return "XLA_FLAGS has --xla_fuel, which counts over the whole process"
     if options.outputs:
         return f"the options ask the compiler to write: {', '.join(options.outputs)}"
     return None
+
+
+_seen_flags: set[str] = set()
+
+
+def note_flags() -> None:
+    """Remember `XLA_FLAGS` as it is now. XLA reads it once, at a moment of its own, and a program may change it."""
+    _seen_flags.add(settings.xla_flags())
+
+
+def _fuel_is_set() -> bool:
+    note_flags()
+    return any("--xla_fuel" in flags for flags in _seen_flags)
 
 
 def _ask_for_facts(call: Call) -> TargetFacts:
@@ -142,6 +155,7 @@ def _ask_for_facts(call: Call) -> TargetFacts:
         assignment=tuple(tuple(int(device.id) for device in row) for row in rows),
         topology=serialized,
         fingerprint=fingerprint,
+        threads=settings.cpu_threads() if call.backend.platform == "cpu" else 0,
     )
 
 

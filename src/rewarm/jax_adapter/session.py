@@ -16,7 +16,7 @@ from rewarm.cache import CompileCache
 from rewarm.coordination import SingleFlight
 from rewarm.errors import ContentsDifferError, StoreError
 from rewarm.identity import Toolchain
-from rewarm.in_force import Said, Settings, default_directory, resolve
+from rewarm.in_force import Said, default_directory, resolve
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import Identifier
@@ -41,14 +41,54 @@ class Session:
         self._flights = flights
         self._lock = threading.Lock()
         self._cache: CompileCache | None = None
+        self._told: set[str] = set()
 
     def _open(self) -> CompileCache:
-        """The cache, opened at the first call that needs it: asking for a key alone touches no directory."""
+        """The cache, opened at the first call that needs it: asking for a key alone touches no directory.
+
+        A directory that cannot be used is tried again at the next call: it may have been a moment's trouble.
+        """
         with self._lock:
-            if self._cache is None:
-                store, closed = _open_store(self.settings, self._ledger)
-                self._cache = self._cache_over(store, closed)
-            return self._cache
+            if self._cache is not None:
+                return self._cache
+            store, closed = self._open_store()
+            cache = self._cache_over(store, closed)
+            if store is not None or closed == policy.SWITCHED_OFF:
+                self._cache = cache
+            return cache
+
+    def _open_store(self) -> tuple[LocalStore | None, str]:
+        in_force = self.settings
+        if in_force.max_size == 0:
+            return None, policy.SWITCHED_OFF
+        if in_force.max_size > 0:
+            self._tell(
+                f"jax_compilation_cache_max_size is {in_force.max_size}: rewarm does not bound the directory yet; "
+                f"entries larger than this are not stored"
+            )
+        store = LocalStore(in_force.directory)
+        try:
+            obstacle = store.prepare()
+            _refuse_a_trap(store)
+        except StoreError as error:
+            self._ledger.error()
+            if in_force.strict:
+                raise
+            self._tell(
+                f"cannot use the directory {in_force.directory}: {error.strerror}; programs are compiled and not "
+                f"cached. Choose another with REWARM_DIR or rewarm.enable(directory)"
+            )
+            return None, f"the directory cannot be used: {error.strerror}"
+        if obstacle is not None:
+            self._tell(
+                f"the directory {in_force.directory} is {obstacle}: entries are read, and new ones are not stored"
+            )
+        return store, ""
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            logger.warning("rewarm: %s", line)
 
     def _cache_over(self, store: LocalStore | None, closed: str) -> CompileCache:
         in_force = self.settings
@@ -86,39 +126,6 @@ class Session:
             if native is None:
                 raise
             raise native from error
-
-
-def _open_store(in_force: Settings, ledger: Ledger) -> tuple[LocalStore | None, str]:
-    if in_force.max_size == 0:
-        return None, policy.SWITCHED_OFF
-    if in_force.max_size > 0:
-        logger.warning(
-            "rewarm: jax_compilation_cache_max_size is %d: rewarm does not bound the directory yet; entries larger "
-            "than this are not stored",
-            in_force.max_size,
-        )
-    store = LocalStore(in_force.directory)
-    try:
-        obstacle = store.prepare()
-        _refuse_a_trap(store)
-    except StoreError as error:
-        ledger.error()
-        if in_force.strict:
-            raise
-        logger.warning(
-            "rewarm: cannot use the directory %s: %s; programs are compiled and not cached. Choose another with "
-            "REWARM_DIR or rewarm.enable(directory)",
-            in_force.directory,
-            error.strerror,
-        )
-        return None, f"the directory cannot be used: {error.strerror}"
-    if obstacle is not None:
-        logger.warning(
-            "rewarm: the directory %s is %s: entries are read, and new ones are not stored",
-            in_force.directory,
-            obstacle,
-        )
-    return store, ""
 
 
 def _refuse_a_trap(store: LocalStore) -> None:

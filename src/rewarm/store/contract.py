@@ -16,13 +16,18 @@ from typing import NamedTuple, Protocol
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
+def is_key(name: str) -> bool:
+    """Whether `name` is 64 lower-case hexadecimal digits."""
+    return _KEY.fullmatch(name) is not None
+
+
 def check_key(key: str) -> str:
     """`key` itself, when it is 64 lower-case hexadecimal digits.
 
     Raises:
       ValueError: it is not. A key becomes a file's name, so nothing else may pass.
     """
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise ValueError(f"a key has 64 lower-case hexadecimal digits, found {key!r}")
     return key
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rewarm.errors import BadEntryError, StoreError
-from rewarm.store.contract import EntryInfo, check_key
+from rewarm.store.contract import EntryInfo, check_key, is_key
 
 QUARANTINE = "quarantine"
 TAG_NAME = "CACHEDIR.TAG"
@@ -155,11 +155,19 @@ class LocalStore:
         except OSError as error:
             if not os.path.isdir(self.root):
                 in_the_way = error.errno in (errno.EEXIST, errno.ENOTDIR)
-                what = f"{error.filename} is a file" if in_the_way else f"cannot make it: {error.strerror}"
+                what = f"{error.filename} is not a directory" if in_the_way else f"cannot make it: {error.strerror}"
                 raise StoreError(error.errno or 0, what, str(self.root)) from error
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise StoreError(errno.EACCES, "no right to read the directory", str(self.root))
         return None if os.access(self.root, os.W_OK) else "read-only"
+
+    def misplaced(self) -> Iterator[EntryInfo]:
+        """What lies under an entry's name and is no file: a scan passes it over, a get refuses it."""
+        for shard in _SHARDS:
+            with contextlib.suppress(OSError), os.scandir(f"{self._place}/{shard}") as items:
+                for item in items:
+                    if is_key(item.name) and item.name.startswith(shard) and not _is_file(item):
+                        yield EntryInfo(item.name, 0, item.stat(follow_symlinks=False).st_mtime)
 
     def others_may_write(self) -> str | None:
         """Why entries here may be another user's work, or `None`: the directory is not ours, or open to others."""
@@ -265,13 +273,16 @@ def _renew(path: str, status: os.stat_result) -> None:
             os.utime(path)
 
 
+def _is_file(item: os.DirEntry[str]) -> bool:
+    return item.is_file(follow_symlinks=False)
+
+
 def _info(item: os.DirEntry[str], shard: str) -> EntryInfo | None:
-    try:
-        check_key(item.name)
-        status = item.stat(follow_symlinks=False)
-    except (ValueError, OSError):
+    if not (is_key(item.name) and item.name.startswith(shard) and _is_file(item)):
         return None
-    if not item.name.startswith(shard) or not stat.S_ISREG(status.st_mode):
+    try:
+        status = item.stat(follow_symlinks=False)
+    except OSError:  # removed since
         return None
     return EntryInfo(item.name, status.st_size, status.st_mtime)
 
