@@ -117,14 +117,7 @@ def rewarm_request(folder: Path, call: seam.Call) -> Callable[[], bytes]:
         return open_entry(found, key).section("executable")
 
     rewarm.enable(folder)
-    compiler.compile_or_get_cached(
-        call.backend,
-        call.computation,
-        call.devices,
-        call.compile_options,
-        call.host_callbacks,
-        call.executable_devices,
-    )
+    compiler.compile_or_get_cached(*call)
     rewarm.disable()
     return request
 

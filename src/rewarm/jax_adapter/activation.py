@@ -149,15 +149,7 @@ class Activation:
             self.ledger.left_to_jax(found)
             self._tell(f"left to JAX's own code: {found}")
         assert self._original is not None
-        return self._original(
-            call.backend,
-            call.computation,
-            call.devices,
-            call.compile_options,
-            call.host_callbacks,
-            call.executable_devices,
-            call.pgle_profiler,
-        )
+        return self._original(*call)
 
     def _session_or_why_not(self, call: Call) -> Session | str | None:
         """As `_session`, for a user whose program must run whatever happens here."""
