@@ -1,0 +1,448 @@
+"""A run on disk: one file per process, one line per event, written as it happens.
+
+Not promised: that every event gets there. A full or read-only disk, a file that somebody removed, and the bounds
+below cost events, and a power cut may cost the newest, since nothing is forced to disk. Promised: an event that
+`RunWriter.event` has returned from is read after `kill -9` of the process, and nothing here raises.
+
+    <cache directory>/runs/<run id>.jsonl    mode 0600, in a directory of mode 0700: arguments may hold secrets
+
+    run id := UTC time "-" pid "-" 8 random hex digits, such as 20261129T184500Z-12345-9f3a07c1
+    file   := header { record } [ end ]; each is one JSON object in ASCII on one line of at most 64 KiB
+    header := {"run": id, "version": 1, "started": s, "pid":, "host":, "argv": [], "python":, "directory":,
+               "parent": id of the run this process was forked from, or null, "about": {what the caller gives}}
+    record := {"event": {}} | {"truncated": {"events": n, "bytes": n}} | {what a later rewarm adds}
+    end    := {"end": s, "events": n, "lost": n, "stats": {}}
+
+Times are seconds since the epoch; numbers that JSON does not have (NaN, the infinities) are null. Readers pass over
+empty lines. Bump `VERSION` when a reader of today would misread what is written; a new kind of record is no reason.
+
+The writer holds a lock (`flock`) on its file from before its first byte to its end: whoever finds the lock free knows
+that the process is gone, whatever its pid means where the reader is (another container, another host, a pid that was
+given out again).
+
+Races, and their worst outcome:
+
+* two processes at one file: never, since a name is made once (`O_EXCL`) and a forked child closes its parent's file.
+* a reader beside the writer: a write is not atomic for readers, so the last line may be seen in part and be counted
+  as damaged; it is whole at the next look.
+* `kill -9` in the middle of a write: the same, for good. The events before it are whole.
+* a write that fails half way: the next line starts with a line end, so that one line is lost and no other.
+* two processes pruning at once: both want the same old files gone, and the second to come finds them gone.
+* pruning beside a start: a file is made a moment before it is locked. Pruning passes over what was written to in the
+  last five minutes, so only a process that was stopped at that very point for longer can lose its file; its events
+  are lost then, and its `problem` says so.
+* pruning beside a reader: it has the file open and reads on, or it finds no file.
+* a look at the lock beside a start: a look takes the lock for a moment, and would make the writer miss it. Whoever
+  looks passes over empty files, and the writer locks before it writes, so the two do not meet.
+* the program closes every descriptor it has, ours too (daemons do), and the number is given to another file: each line
+  is preceded by a look at which file it is, so nothing is written there, and the run ends.
+* a signal handler that records an event while its own thread is recording one: both lines are whole; while the file is
+  being made, the handler's is lost; the number in the last line may be short by one.
+* a fork while another thread opens the file: the child may inherit the descriptor unseen. It never writes there, but
+  the parent's run looks alive until the child is gone too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RUNS = "runs"
+SUFFIX = ".jsonl"
+VERSION = 1
+
+# Bounds of one line, of one run, and of one directory. A run may pass its own by one last line.
+LINE_BYTES = 64 << 10
+RUN_BYTES = 8 << 20
+RUN_EVENTS = 20_000
+RUNS_KEPT = 64
+RUNS_BYTES = 64 << 20
+
+# Written to within this, in seconds: left alone by pruning.
+_RECENT = 300.0
+# Where the file system has no locks, a file older than this, in seconds, is nobody's.
+_SURELY_LEFT = 86_400.0
+# One start does not pay for all that others left: the next one takes the rest.
+_REMOVED_AT_ONCE = 128
+
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]+-[0-9a-f]{8}")
+_CREATE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_LOOK = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+_ARGUMENTS_KEPT = 64
+_ARGUMENT_LENGTH = 512
+_CLIPPED = 1000
+_DEPTH = 32
+_INTEGER_BITS = 2048  # Python may refuse to read back more than 640 digits
+
+
+def is_run_id(text: str) -> bool:
+    """Whether `text` has the form of a run's id."""
+    return _ID.fullmatch(text) is not None
+
+
+def is_run_name(name: str) -> bool:
+    """Whether a file of this name is a run's: nothing else in the directory is ever read or removed."""
+    return name.endswith(SUFFIX) and is_run_id(name.removesuffix(SUFFIX))
+
+
+class RunWriter:
+    """Writes the events of this process to `<directory>/runs`. Safe for any number of threads.
+
+    Not promised: a file. It is made at the first event, so a process that compiles nothing leaves none; the cache
+    directory itself must be there. A method that fails goes quiet: `problem` says why, and nothing is raised.
+
+    A forked child has a run of its own, with its own id, which names its parent's.
+
+    Args:
+      directory: the cache directory.
+      about: what the header is to say beside the process: versions, settings. Plain JSON values.
+    """
+
+    def __init__(self, directory: Path, about: Mapping[str, Any]) -> None:
+        self._folder = directory / RUNS
+        self._about = about
+        self._begin(parent=None)
+        _writers.add(self)
+
+    def _begin(self, parent: str | None) -> None:
+        # A lock that its own thread may take twice: a signal handler may compile while `event` is at work.
+        self._lock = threading.RLock()
+        self._started = time.time()
+        self._id = _new_id(self._started)
+        self._parent = parent
+        self._problem: str | None = None
+        self._descriptor: int | None = None
+        self._made: os.stat_result | None = None
+        self._quiet = False
+        self._torn = False
+        self._events = 0
+        self._lost = 0
+
+    @property
+    def id(self) -> str:
+        """The id of this process's run. Final from the first event on."""
+        return self._id
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies, once it is made."""
+        return self._folder / (self._id + SUFFIX)
+
+    @property
+    def problem(self) -> str | None:
+        """What first went wrong, with the path, for one log line; `None` while nothing has."""
+        return self._problem
+
+    def event(self, record: Mapping[str, Any]) -> None:
+        """Add one event. Values that JSON does not have are replaced; of more than 64 KiB, long strings are cut."""
+        line = encode_line({"event": record})
+        with self._lock:
+            if line is not None and self._has_room(len(line)) and self._append(line):
+                self._events += 1
+            else:
+                self._lost += 1
+
+    def end(self, stats: Mapping[str, Any]) -> None:
+        """Write the last line and close the file; what comes later is not kept. Harmless a second time."""
+        with self._lock:
+            self._quiet = True
+            if self._look() is None:
+                return
+            last = {"end": time.time(), "events": self._events, "lost": self._lost}
+            line = encode_line({**last, "stats": stats}) or encode_line({**last, "stats": {}})
+            self._append(line or b"")
+            self._close()
+
+    # -- inside, under the lock --------------------------------------------------------------------------------
+
+    def _has_room(self, length: int) -> bool:
+        """Whether a line may be added to the file, which is made here if need be."""
+        if self._descriptor is None and not self._quiet:
+            self._open()
+        status = None if self._quiet else self._look()
+        if status is None:
+            return False
+        if self._events < RUN_EVENTS and status.st_size + length <= RUN_BYTES:
+            return True
+        self._quiet = True
+        self._append(encode_line({"truncated": {"events": self._events, "bytes": status.st_size}}) or b"")
+        return False
+
+    def _look(self) -> os.stat_result | None:
+        """The state of the open file; `None` where there is none, or it is not ours any more."""
+        if self._descriptor is None or self._made is None:
+            return None
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != (self._made.st_dev, self._made.st_ino):
+            self._quiet = True
+            self._descriptor = None  # the number is somebody else's now: not to be closed either
+            self._note("the program closed it")
+            return None
+        if status.st_nlink < self._made.st_nlink:
+            self._note("it was removed")
+            self._close()
+            return None
+        return status
+
+    def _open(self) -> None:
+        # Quiet until all is well: so it stays after a failure, and after a Ctrl-C at any point of this.
+        self._quiet = True
+        try:
+            descriptor = self._descriptor = self._create()
+            take_lock(descriptor)
+            self._made = os.fstat(descriptor)
+        except (OSError, ValueError) as error:  # ValueError: a path that no file system has
+            self._note(error)
+            self._close()
+            return
+        if self._append(self._header()):
+            self._quiet = False
+            prune(self._folder)
+        else:
+            self._close()
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
+    def _create(self) -> int:
+        for _ in range(3):
+            try:
+                return os.open(self.path, _CREATE, 0o600)
+            except FileNotFoundError:  # the first run here, or somebody cleared the directory meanwhile
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+            except FileExistsError:
+                self._id = _new_id(self._started)
+        return os.open(self.path, _CREATE, 0o600)
+
+    def _header(self) -> bytes:
+        header = {
+            "run": self._id,
+            "version": VERSION,
+            "started": self._started,
+            **_about_this_process(),
+            "parent": self._parent,
+            "about": self._about,
+        }
+        return encode_line(header) or encode_line({**header, "argv": [], "about": {}}) or b""
+
+    def _append(self, line: bytes) -> bool:
+        """Write one line: one system call, unless the disk takes only a part of it."""
+        descriptor = self._descriptor
+        if descriptor is None:
+            return False
+        data = memoryview(b"\n" + line if self._torn else line)
+        self._torn = True  # until all of it is known to be there
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+        except OSError as error:
+            return self._note(error)
+        self._torn = False
+        return True
+
+    def _close(self) -> None:
+        self._quiet = True
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            try:
+                os.close(descriptor)
+            except OSError as error:  # a network file system may say here what it could not write
+                self._note(error)
+
+    def _note(self, why: OSError | ValueError | str) -> bool:
+        """Remember the first trouble; returns False, for callers that say whether all went well."""
+        if self._problem is None:
+            told = (why.strerror or str(why)) if isinstance(why, OSError) else str(why)
+            self._problem = f"cannot keep the record of this run in {self.path}: {told}"
+        return False
+
+    def _renew_in_child(self) -> None:
+        # Closing leaves the parent's lock: it goes with the last descriptor, and the parent has another.
+        if self._look() is not None:
+            self._close()
+        self._begin(parent=self._id)
+
+
+_writers: weakref.WeakSet[RunWriter] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for writer in list(_writers):
+        writer._renew_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _new_id(started: float) -> str:
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(started))
+    return f"{moment}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def _about_this_process() -> dict[str, Any]:
+    try:
+        directory = str(Path.cwd())
+    except OSError:  # removed under the process
+        directory = None
+    return {
+        "pid": os.getpid(),
+        "host": os.uname().nodename if hasattr(os, "uname") else "",
+        "argv": [argument[:_ARGUMENT_LENGTH] for argument in getattr(sys, "argv", [])[:_ARGUMENTS_KEPT]],
+        "python": sys.version.split(maxsplit=1)[0],
+        "directory": directory,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Lines
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def encode_line(record: Mapping[str, Any]) -> bytes | None:
+    """One line; `None` for what is too long for one even with its strings cut.
+
+    Almost always the record is good as it is. If not: what JSON does not have is replaced; if that is too long,
+    strings are cut too.
+    """
+    for longest in (0, LINE_BYTES, _CLIPPED):
+        try:
+            text = _encode(_Plain(longest).of(record) if longest else record)
+        except Exception:  # noqa: BLE001 - a record may hold anything, with any __str__ or __iter__
+            continue
+        if len(text) < LINE_BYTES:
+            return f"{text}\n".encode("ascii")
+    return None
+
+
+class _Plain:
+    """Turns a value into what JSON has: non-finite numbers into null, other objects into the name of their class.
+
+    Not promised: all of a value that is deeper than 32, larger than a line, or that contains itself.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._left = LINE_BYTES
+
+    def of(self, value: Any, depth: int = _DEPTH) -> Any:
+        self._left -= 1
+        if depth and self._left > 0:
+            if isinstance(value, Mapping):
+                return {self._name(name): self.of(inner, depth - 1) for name, inner in value.items()}
+            if isinstance(value, list | tuple):
+                return [self.of(inner, depth - 1) for inner in value]
+        return self._scalar(value)
+
+    def _name(self, name: Any) -> str:
+        return str(self._scalar(name))
+
+    def _scalar(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value[: self._longest]
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        if value is None or (isinstance(value, int) and value.bit_length() <= _INTEGER_BITS):
+            return value
+        return f"<{type(value).__name__}>"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Locks and pruning
+
+
+def take_lock(descriptor: int) -> None:
+    """Hold the file as its writer, until the last descriptor of it is closed. Without locks, nothing."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def has_writer(descriptor: int, status: os.stat_result) -> bool:
+    """Whether the process that writes a file is still there.
+
+    Not promised: an answer where the file system has no locks, or while the file is empty, which see the module; then
+    it is "yes" for a day after the last write.
+    """
+    if status.st_size:
+        try:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except (ImportError, OSError):
+            pass
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            return False
+    return _written_within(status, _SURELY_LEFT)
+
+
+def prune(folder: Path) -> None:
+    """Remove the oldest runs, by their ids: the newest 64 stay, as far as they fit into 64 MiB.
+
+    Not promised: either bound at every moment. Runs whose process lives and those written to in the last five minutes
+    stay whatever their number, files of other users are neither counted nor removed, and one call removes at most
+    128. Never removed: what has no run's name, and what is no regular file.
+    """
+    with contextlib.suppress(OSError):
+        bytes_kept = removed = 0
+        for place, (name, status) in enumerate(_own_runs(folder), start=1):
+            bytes_kept += status.st_size
+            too_many = place > RUNS_KEPT or bytes_kept > RUNS_BYTES
+            if too_many and not _written_within(status, _RECENT):
+                removed += _remove_if_left(folder / name)
+            if removed >= _REMOVED_AT_ONCE:
+                return
+
+
+def _own_runs(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """The run files of this user, newest first."""
+    found = []
+    owner = os.getuid() if hasattr(os, "getuid") else None
+    with os.scandir(folder) as items:
+        for item in items:
+            if is_run_name(item.name):
+                with contextlib.suppress(OSError):  # removed since
+                    status = item.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and owner in (None, status.st_uid):
+                        found.append((item.name, status))
+    return sorted(found, key=lambda one: one[0], reverse=True)
+
+
+def _written_within(status: os.stat_result, seconds: float) -> bool:
+    # A time well ahead of this clock is a wrong one, and no reason to keep a file for ever.
+    return abs(time.time() - status.st_mtime) < seconds
+
+
+def _remove_if_left(path: Path) -> bool:
+    """Remove a run whose process is gone. A name is never used twice, so what was looked at is what goes."""
+    try:
+        descriptor = os.open(path, _LOOK)
+        try:
+            if has_writer(descriptor, os.fstat(descriptor)):
+                return False
+        finally:
+            os.close(descriptor)
+        path.unlink()
+    except OSError:  # removed since, or not ours to remove
+        return False
+    return True
