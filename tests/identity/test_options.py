@@ -1,81 +1,59 @@
-"""Which compile options count: everything that is not known to be without effect, and files by what is in them."""
+"""Which compile options count: their effect, everything that is not known to have none, and files by content."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+import json
+import random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_encoder import field, fixed
+from wire_encoder import (
+    BUILD,
+    DEBUG,
+    DEVICE_ASSIGNMENT,
+    NUMBERS,
+    OVERRIDES,
+    UNKNOWN,
+    counts,
+    encoded,
+    field,
+    fixed,
+    flag,
+    message,
+    of,
+    override,
+    packed,
+)
 
-from rewarm.identity import CanonicalOptions, canonical_options, wire
-from rewarm.identity.debug_options import CUDA_DIRECTORY, FILES, NAMED_FILES, NO_EFFECT, NUMBERS, OUTPUTS
+from rewarm.identity import canonical_options, component
+from rewarm.identity.option_table import OptionField, flags
 
-BUILD, OVERRIDES, DEBUG, DEVICE_ASSIGNMENT = 3, 7, 3, 9
-UNKNOWN = 100_000
-AUTOTUNE = NUMBERS["xla_gpu_load_autotune_results_from"]
-PTX = NUMBERS["xla_gpu_ptx_file"]
 DUMP_TO = NUMBERS["xla_dump_to"]
-PLAIN_FILES = sorted(FILES.keys() - NAMED_FILES - {CUDA_DIRECTORY})
 
 
-def message(*, debug: bytes = b"", build: bytes = b"", rest: bytes = b"", overrides: bytes = b"") -> bytes:
-    """A `CompileOptionsProto` with these debug options, build options, further fields and overrides."""
-    return rest + field(BUILD, build + field(DEBUG, debug)) + overrides
-
-
-def override(name: str, value: bool | int | float | str) -> bytes:
-    """One entry of the map `env_option_overrides`."""
-    import struct
-
-    if isinstance(value, str):
-        inner = field(1, value)
-    elif isinstance(value, bool):
-        inner = field(2, int(value))
-    elif isinstance(value, int):
-        inner = field(3, value)
-    else:
-        inner = fixed(4, struct.pack("<d", value))
-    return field(OVERRIDES, field(1, name) + field(2, inner))
-
-
-def of(**parts: bytes) -> CanonicalOptions:
-    return canonical_options(message(**parts))
-
-
-def counts(one: CanonicalOptions) -> tuple[Any, ...]:
-    """What goes into the key."""
-    return one.canonical, one.inputs
+def named(*groups: str) -> list[OptionField]:
+    """The flags of these classes."""
+    return [row for row in flags().values() if row.group in groups]
 
 
 NOTHING = of()
-
-
-@pytest.fixture
-def two_files(tmp_path: Path) -> tuple[Path, Path]:
-    """Two files of the same content in two directories."""
-    paths = tmp_path / "one" / "a.txt", tmp_path / "other" / "b.txt"
-    for path in paths:
-        path.parent.mkdir()
-        path.write_bytes(b"results")
-    return paths
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # What counts and what does not
 
 
-def test_fields_of_no_effect_do_not_count() -> None:
-    for number in NO_EFFECT:
-        for value in (0, 1, 7, "", "/somewhere", "x" * 300):
-            assert counts(of(debug=field(number, value))) == counts(NOTHING), NO_EFFECT[number]
+@pytest.mark.parametrize("row", named("no_effect", "output"), ids=lambda row: row.name)
+def test_fields_of_no_effect_do_not_count(row: OptionField) -> None:
+    for value in ("", "/somewhere", "x" * 300) if row.type == "string" else (0, 1, 7):
+        assert counts(of(debug=encoded(row, value))) == counts(NOTHING)
 
 
 def test_all_fields_of_no_effect_together_do_not_count() -> None:
-    noise = b"".join(field(number, f"/tmp/{number}") for number in NO_EFFECT)
+    noise = b"".join(encoded(row, "x" if row.type == "string" else 1) for row in named("no_effect", "output"))
     assert counts(of(debug=noise + field(UNKNOWN, 1) + noise)) == counts(of(debug=field(UNKNOWN, 1)))
 
 
@@ -94,15 +72,202 @@ def test_an_unknown_field_counts_wherever_it_is() -> None:
 
 
 def test_every_number_that_is_not_listed_counts() -> None:
-    for number in set(range(1, 700)) - NO_EFFECT.keys() - FILES.keys():
-        assert of(debug=field(number, 1)).canonical != NOTHING.canonical, number
+    for number in set(range(1, 700)) - set(NUMBERS.values()):
+        for value in (0, 1, ""):
+            assert of(debug=field(number, value)).canonical != NOTHING.canonical, number
 
 
 def test_the_device_assignment_does_not_count_and_its_neighbours_do() -> None:
     for value in (b"", b"\x08\x01\x10\x01\x1a\x03\n\x01\x00", b"anything"):
         assert counts(of(build=field(DEVICE_ASSIGNMENT, value))) == counts(NOTHING)
-    for number in (1, 2, 4, 5, 6, 8, 10, 12, 23):
+    for device in (0, 1, -1, 2049):
+        assert counts(of(build=field(1, device))) == counts(NOTHING)
+    assert counts(of(build=field(22, 3))) == counts(NOTHING), "the rank"
+    for number in (4, 5, 6, 8, 10, 11, 12, 15, 16, 17, 18, 19, 23, 24, 25, 26):
         assert of(build=field(number, 1)).canonical != NOTHING.canonical, number
+    for number in (2, 13, 14, 27):
+        assert of(build=field(number, b"x")).canonical != NOTHING.canonical, number
+    for number in (1, 6, 8, 11):
+        assert of(rest=field(number, b"x")).canonical != NOTHING.canonical, number
+    for number in (2, 4, 5, 10, 12):
+        assert of(rest=field(number, 1)).canonical != NOTHING.canonical, number
+    assert counts(of(rest=field(9, 1))) == counts(NOTHING), "whether the compiler may use up the module"
+
+
+def test_the_readable_form() -> None:
+    found = of(
+        rest=field(5, -1) + field(9, 1),
+        build=field(5, 2) + packed(18, [1, 0]) + field(14, b"profile") + field(UNKNOWN, 7),
+        debug=flag("xla_cpu_enable_fast_math", True)
+        + flag("xla_gpu_enable_command_buffer", [1, 99])
+        + flag("xla_cpu_max_isa", "AVX2")
+        + flag("xla_gpu_autotune_gemm_rtol", 0.5)
+        + flag("xla_partitioning_algorithm", 1)
+        + flag("xla_backend_extra_options", {"b": "2", "a": "1"})
+        + field(UNKNOWN, "x" * 100),
+        overrides=override("xla_tpu_new", 1) + override("xla_other", "text"),
+    )
+    assert found.value == {
+        "profile_version": -1,
+        "executable_build_options.num_partitions": 2,
+        "executable_build_options.allow_spmd_sharding_propagation_to_parameters": [True, False],
+        "executable_build_options.fdo_profile": {"bytes": 7, "sha256": hashlib.sha256(b"profile").hexdigest()},
+        "executable_build_options.field 100000": field(UNKNOWN, 7).hex(),
+        "xla_cpu_enable_fast_math": True,
+        "xla_gpu_enable_command_buffer": ["FUSION", 99],
+        "xla_cpu_max_isa": "AVX2",
+        "xla_gpu_autotune_gemm_rtol": 0.5,
+        "xla_partitioning_algorithm": "PARTITIONING_ALGORITHM_EXP0",
+        "xla_backend_extra_options": {"a": "1", "b": "2"},
+        "debug_options.field 100000": {
+            "bytes": 104,
+            "sha256": hashlib.sha256(field(UNKNOWN, "x" * 100)).hexdigest(),
+        },
+        "env_option_overrides": {"xla_other": {"string": "text"}, "xla_tpu_new": {"int64": 1}},
+    }
+    assert json.loads(found.canonical) == found.value
+    assert component("options", found.value).digest == hashlib.sha256(found.canonical).hexdigest()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), -0.0, 1e-40])
+def test_numbers_that_json_does_not_have_count(value: float) -> None:
+    found = of(debug=flag("xla_gpu_autotune_gemm_rtol", value))
+    assert found.canonical != NOTHING.canonical
+    json.loads(found.canonical)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One effect, one form
+
+
+def test_zero_is_unset_but_where_xla_asks() -> None:
+    for row in flags().values():
+        if row.many or row.type == "message":
+            continue
+        zero = {"string": "", "float": 0.0}.get(row.type, 0)
+        same = of(debug=encoded(row, zero)) == NOTHING
+        assert same == (row.name != "xla_gpu_async_copy_min_bytes"), row.name
+
+
+def test_a_list_of_zeros_is_not_zero_and_an_empty_one_is() -> None:
+    assert of(debug=flag("xla_gpu_disable_async_collectives", [])) == NOTHING
+    found = {of(debug=flag("xla_gpu_disable_async_collectives", [0] * count)).canonical for count in range(4)}
+    assert len(found) == 4
+
+
+def test_a_list_may_be_packed_or_not_and_keeps_its_order() -> None:
+    number = NUMBERS["xla_gpu_enable_command_buffer"]
+    one = of(debug=packed(number, [1, 2, 3]))
+    assert of(debug=field(number, 1) + field(number, 2) + field(number, 3)) == one
+    assert of(debug=field(number, 1) + packed(number, [2, 3])) == one
+    assert of(debug=packed(number, [1, 3, 2])) != one
+    assert of(debug=packed(number, [1, 2, 3, 3])) != one
+
+
+def test_the_last_of_several_values_wins() -> None:
+    said = [flag("xla_backend_optimization_level", level) for level in (1, 2, 3)]
+    assert of(debug=b"".join(said)) == of(debug=said[2])
+    assert of(debug=said[2] + flag("xla_backend_optimization_level", 0)) == NOTHING
+
+
+def test_a_message_in_two_pieces_is_one() -> None:
+    one, other = field(UNKNOWN, 1), flag("xla_cpu_enable_fast_math", True)
+    parted = field(BUILD, field(DEBUG, one)) + field(BUILD, field(4, 1) + field(DEBUG, other))
+    assert canonical_options(parted) == of(debug=one + other, build=field(4, 1))
+    halves = field(2, b"ab") + field(2, b"c")
+    assert of(build=halves) == of(build=field(2, b"abc"))
+
+
+def test_a_field_of_another_wire_type_counts_as_it_is() -> None:
+    found = {
+        of(debug=field(99, 1)).canonical,
+        of(debug=field(99, b"\x01")).canonical,
+        of(debug=fixed(99, b"\x01\0\0\0")).canonical,
+        NOTHING.canonical,
+    }
+    assert len(found) == 4
+
+
+AFFECTS = [row for row in named("affects") if row.type != "message"]
+
+
+def values_of(row: OptionField) -> st.SearchStrategy[Any]:
+    """Plain values of a flag."""
+    one: st.SearchStrategy[Any] = {
+        "bool": st.booleans(),
+        "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+        "float": st.floats(width=32, allow_nan=False),
+        "enum": st.integers(0, 5),
+        "int32": st.integers(-(2**31), 2**31 - 1),
+        "int64": st.integers(-(2**63), 2**63 - 1),
+    }[row.type]
+    if row.many == "repeated":
+        return st.lists(one, max_size=4)
+    return st.dictionaries(one, one, max_size=3) if row.many == "map" else one
+
+
+FLAG_SETS = st.lists(st.sampled_from(AFFECTS), max_size=12, unique=True).flatmap(
+    lambda rows: st.tuples(*(st.tuples(st.just(row), values_of(row)) for row in rows))
+)
+ZEROS = {"bool": False, "string": "", "float": 0.0, "enum": 0, "int32": 0, "int64": 0}
+
+
+def spelled(said: Any, order: random.Random) -> bytes:
+    """The same flags in another order, among flags without effect, with some defaults spelled out."""
+    parts = [encoded(row, value) for row, value in said]
+    used = {row.number for row, _ in said}
+    spare = [row for row in AFFECTS if row.number not in used and not row.many and not row.mark]
+    parts += [encoded(row, ZEROS[row.type]) for row in order.sample(spare, 5)]
+    parts += [encoded(row, "x" if row.type == "string" else 1) for row in order.sample(named("no_effect"), 5)]
+    order.shuffle(parts)
+    return b"".join(parts)
+
+
+@given(FLAG_SETS, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_order_and_spelled_defaults_and_noise_do_not_count(said: Any, order: random.Random) -> None:
+    plain = of(debug=b"".join(encoded(row, value) for row, value in said))
+    assert counts(of(debug=spelled(said, order))) == counts(plain)
+
+
+@given(FLAG_SETS, st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_one_other_value_counts(said: Any, data: st.DataObject) -> None:
+    row = data.draw(st.sampled_from(AFFECTS))
+    fixed_ = [(one, value) for one, value in said if one.number != row.number]
+    values = data.draw(st.lists(values_of(row), min_size=2, max_size=2, unique_by=repr))
+    found = [
+        of(debug=b"".join(encoded(one, value) for one, value in [*fixed_, (row, one_value)])) for one_value in values
+    ]
+    assert found[0].canonical != found[1].canonical
+
+
+@given(FLAG_SETS, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_an_override_is_the_flag(said: Any, order: random.Random) -> None:
+    """What is folded: booleans, whole numbers, enums and texts, and lists of them without commas."""
+    flags_only = b"".join(encoded(row, value) for row, value in said)
+    flags_left, overrides = b"", []
+    for row, value in said:
+        text = None if row.many == "map" or row.type == "float" else override_of(row, value)
+        if text is None or order.random() < 0.3:
+            flags_left += encoded(row, value)
+        else:
+            overrides.append(override(row.name, text))
+            # A flag that is said as well is replaced.
+            flags_left += encoded(row, value[::-1] if row.many else value) if order.random() < 0.5 else b""
+    order.shuffle(overrides)
+    assert counts(of(debug=flags_left, overrides=b"".join(overrides))) == counts(of(debug=flags_only))
+
+
+def override_of(row: OptionField, value: Any) -> Any:
+    """A value of `compiler_options=` that says the same, or `None` where there is none."""
+    if row.name.startswith("xla_tpu_"):
+        return None
+    if not row.many:
+        return value
+    parts = [str(one) for one in value]
+    return None if any("," in part for part in parts) or parts == [""] else ",".join(parts)
 
 
 def test_a_field_number_means_its_field_at_its_own_depth_only() -> None:
@@ -112,7 +277,7 @@ def test_a_field_number_means_its_field_at_its_own_depth_only() -> None:
     assert of(debug=field(DEVICE_ASSIGNMENT, b"x")).canonical != NOTHING.canonical
 
 
-@given(st.lists(st.tuples(st.sampled_from(["debug", "build", "rest"]), st.integers(20, 60), st.binary(max_size=9))))
+@given(st.lists(st.tuples(st.sampled_from(["debug", "build", "rest"]), st.integers(700, 740), st.binary(max_size=9))))
 @settings(max_examples=150, deadline=None)
 def test_parts_cannot_pass_for_one_another(parts: list[tuple[str, int, bytes]]) -> None:
     """Moving one field to another part of the message always shows."""
@@ -138,125 +303,37 @@ def test_no_options_at_all() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# Files
-
-
-@pytest.mark.parametrize("number", PLAIN_FILES)
-def test_a_file_counts_by_content_and_not_by_path(number: int, two_files: tuple[Path, Path]) -> None:
-    one, other = (of(debug=field(number, str(path))) for path in two_files)
-    assert counts(one) == counts(other)
-    assert one.canonical == NOTHING.canonical
-    ((name, base, digest),) = one.inputs
-    assert (name, base) == (FILES[number], "")
-    assert len(digest) == 64
-    two_files[1].write_bytes(b"resultS")
-    assert of(debug=field(number, str(two_files[1]))).inputs != one.inputs
-    assert of(debug=field(number, "")) == NOTHING
-
-
-def test_which_option_names_the_file_counts(two_files: tuple[Path, Path]) -> None:
-    found = {of(debug=field(number, str(two_files[0]))).inputs for number in PLAIN_FILES}
-    assert len(found) == len(PLAIN_FILES)
-
-
-@pytest.mark.parametrize("number", sorted(NAMED_FILES))
-def test_the_base_name_counts_where_it_says_which_module_is_meant(number: int, tmp_path: Path) -> None:
-    paths = [tmp_path / folder / name for folder in ("one", "other") for name in ("m1.ptx", "m2.ptx")]
-    for path in paths:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"code")
-    one, renamed, moved, _ = (of(debug=field(number, str(path))).inputs for path in paths)
-    assert one == moved
-    assert one != renamed
-    assert one[0][1] == "m1.ptx"
-
-
-def test_several_files_of_one_option_all_count(two_files: tuple[Path, Path]) -> None:
-    both = b"".join(field(PTX, str(path)) for path in two_files)
-    assert [base for _, base, _ in of(debug=both).inputs] == ["a.txt", "b.txt"]
-    before = of(debug=both).inputs
-    two_files[0].write_bytes(b"changed")
-    assert of(debug=both).inputs != before
-
-
-def test_a_missing_file_counts_by_the_text_of_its_path(tmp_path: Path) -> None:
-    one, other = (of(debug=field(AUTOTUNE, str(tmp_path / name))) for name in ("one", "other"))
-    assert one.inputs != other.inputs
-    assert one.inputs[0][2].startswith("missing: ")
-    assert str(tmp_path) not in str(one.inputs), "paths stay private"
-    (tmp_path / "one").write_bytes(b"there now")
-    assert not of(debug=field(AUTOTUNE, str(tmp_path / "one"))).inputs[0][2].startswith("missing")
-
-
-@pytest.mark.parametrize("path", ["x" * 5000, "/" + "x" * 300, "/dev/null/x", "/tmp/\udcff\udcfe"])
-def test_a_path_that_cannot_be_is_missing(path: str) -> None:
-    assert of(debug=field(AUTOTUNE, path)).inputs[0][2].startswith("missing: ")
-
-
-def _folder(place: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content)
-    return place
-
-
-def test_a_folder_counts_by_its_files(tmp_path: Path) -> None:
-    files = {"a": b"1", "b": b"2", "deep/c": b"3"}
-    same = [_folder(tmp_path / name, files) for name in ("one", "other")]
-    found = [of(debug=field(AUTOTUNE, str(folder))).inputs for folder in same]
-    assert found[0] == found[1]
-    others = [
-        {"a": b"1", "b": b"2", "deep/c": b"4"},
-        {"a": b"1", "b": b"2", "deep/d": b"3"},
-        {"a": b"1", "b": b"2"},
-        {"a": b"2", "b": b"1", "deep/c": b"3"},
-        {"a": b"12", "b": b"", "deep/c": b"3"},
-        {"a": b"1", "b": b"2", "c": b"3"},
-        {"empty": b""},
-    ]
-    for number, changed in enumerate(others):
-        folder = _folder(tmp_path / str(number), changed)
-        found.append(of(debug=field(AUTOTUNE, str(folder))).inputs)
-    (tmp_path / "void").mkdir()
-    found.append(of(debug=field(AUTOTUNE, str(tmp_path / "void"))).inputs)
-    assert len(set(found)) == len(found) - 1
-
-
-def test_the_toolkits_directory_is_reported_and_does_not_count(tmp_path: Path) -> None:
-    found = of(debug=field(CUDA_DIRECTORY, "/opt/cuda-13"))
-    assert found.cuda_directory == "/opt/cuda-13"
-    assert counts(found) == counts(NOTHING)
-    overridden = of(
-        debug=field(CUDA_DIRECTORY, "/opt/cuda-13"), overrides=override("xla_gpu_cuda_data_dir", "/opt/cuda-12")
-    )
-    assert overridden.cuda_directory == "/opt/cuda-12"
-    assert counts(overridden) == counts(NOTHING)
-
-
-# ---------------------------------------------------------------------------------------------------------------
 # Outputs
 
 
-@pytest.mark.parametrize("number", sorted(OUTPUTS))
-def test_an_output_that_is_asked_for_is_reported(number: int) -> None:
-    assert of(debug=field(number, 1)).outputs == (NO_EFFECT[number],)
-    assert of(debug=field(number, "somewhere")).outputs == (NO_EFFECT[number],)
-    assert of(debug=field(number, 0)).outputs == ()
-    assert of(debug=field(number, "")).outputs == ()
+@pytest.mark.parametrize("row", named("output"), ids=lambda row: row.name)
+def test_an_output_that_is_asked_for_is_reported_and_does_not_count(row: OptionField) -> None:
+    """The key of a program under dump options is that without them."""
+    said, nothing = ("somewhere", "") if row.type == "string" else (1, 0)
+    assert of(debug=encoded(row, said)) == NOTHING._replace(outputs=(row.name,))
+    assert of(debug=encoded(row, nothing)) == NOTHING
+    value = said if row.type == "string" else True
+    assert of(overrides=override(row.name, value)) == NOTHING._replace(outputs=(row.name,))
+    off = nothing if row.type == "string" else False
+    assert of(debug=encoded(row, said), overrides=override(row.name, off)) == NOTHING
 
 
 def test_outputs_of_both_kinds_are_reported_together() -> None:
     found = of(
-        debug=field(DUMP_TO, "/tmp/x") + field(NUMBERS["xla_dump_hlo_as_text"], 1),
+        debug=flag("xla_dump_to", "/tmp/x") + flag("xla_dump_hlo_as_text", True),
         overrides=override("xla_dump_hlo_as_html", True) + override("xla_dump_to", "/tmp/y"),
     )
-    assert found.outputs == ("xla_dump_hlo_as_html", "xla_dump_hlo_as_text", "xla_dump_to")
+    assert found == NOTHING._replace(outputs=("xla_dump_hlo_as_html", "xla_dump_hlo_as_text", "xla_dump_to"))
+
+
+def test_a_value_of_an_output_that_is_not_understood_asks_for_it() -> None:
+    assert of(overrides=override("xla_dump_hlo_as_text", "perhaps")).outputs == ("xla_dump_hlo_as_text",)
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # Overrides
 
-OVERRIDES_SAID: list[tuple[str, bool | int | float | str]] = [
+OTHERS: list[tuple[str, bool | int | float | str]] = [
     ("xla_a", True),
     ("xla_b", 7),
     ("xla_c", "text"),
@@ -264,51 +341,106 @@ OVERRIDES_SAID: list[tuple[str, bool | int | float | str]] = [
 ]
 
 
-def test_overrides_count_in_any_order() -> None:
-    entries = [override(name, value) for name, value in OVERRIDES_SAID]
-    one, other = of(overrides=b"".join(entries)), of(overrides=b"".join(reversed(entries)))
-    assert counts(one) == counts(other)
+def test_overrides_that_are_no_flags_count_in_any_order() -> None:
+    entries = [override(name, value) for name, value in OTHERS]
+    assert of(overrides=b"".join(entries)) == of(overrides=b"".join(reversed(entries)))
 
 
-def test_every_override_counts_by_name_and_value() -> None:
-    said = [*OVERRIDES_SAID, ("xla_a", False), ("xla_a", 1), ("xla_a", "true"), ("xla_b", 8), ("xla_e", "text")]
+def test_an_override_that_is_no_flag_counts_by_name_type_and_value() -> None:
+    said = [*OTHERS, ("xla_a", False), ("xla_a", 1), ("xla_a", 1.0), ("xla_a", "true"), ("xla_b", 8), ("xla_e", "text")]
     found = {of(overrides=override(name, value)).canonical for name, value in said}
     assert len(found) == len(said)
     both = of(overrides=override("xla_a", True) + override("xla_b", 7)).canonical
     assert both not in found
 
 
-@pytest.mark.parametrize("name", sorted(NO_EFFECT.values()))
-def test_an_override_of_no_effect_does_not_count(name: str) -> None:
-    for value in (True, False, 3, "/somewhere"):
-        assert counts(of(overrides=override(name, value))) == counts(NOTHING)
+FOLDED: list[tuple[str, Any, Any]] = [
+    ("xla_cpu_enable_fast_math", True, True),
+    ("xla_cpu_enable_fast_math", "True", True),
+    ("xla_cpu_enable_fast_math", "False", False),
+    ("xla_backend_optimization_level", 2, 2),
+    ("xla_backend_optimization_level", "2", 2),
+    ("xla_backend_optimization_level", " +02 ", 2),
+    ("xla_backend_optimization_level", -1, -1),
+    ("xla_cmd_buffer_trace_cache_size", 2**40, 2**40),
+    ("xla_partitioning_algorithm", 1, 1),
+    ("xla_partitioning_algorithm", "1", 1),
+    ("xla_partitioning_algorithm", "PARTITIONING_ALGORITHM_EXP0", 1),
+    ("xla_partitioning_algorithm", 77, 77),
+    ("xla_gpu_autotune_gemm_rtol", 0.1, 0.1),
+    ("xla_cpu_max_isa", "AVX2", "AVX2"),
+    ("xla_cpu_max_isa", "", ""),
+    ("xla_disable_hlo_passes", "a,b", ["a", "b"]),
+    ("xla_disable_hlo_passes", ",", ["", ""]),
+    ("xla_disable_hlo_passes", "", []),
+    ("xla_gpu_enable_command_buffer", "FUSION, 2", [1, 2]),
+    ("xla_gpu_enable_command_buffer", "FUSION,2", [1, 2]),
+    ("xla_gpu_enable_command_buffer", "", []),
+    ("xla_gpu_enable_command_buffer", 3, [3]),
+]
 
 
-@pytest.mark.parametrize("value", [False, 0, "", "0", "false", "False"])
-def test_an_override_that_turns_an_output_off_asks_for_none(value: bool | int | str) -> None:
-    assert of(overrides=override("xla_dump_hlo_as_text", value)).outputs == ()
+@pytest.mark.parametrize(("name", "said", "means"), FOLDED)
+def test_an_override_that_is_a_flag_replaces_it(name: str, said: Any, means: Any) -> None:
+    row = flags()[name]
+    other = [5] if row.many and row.type == "enum" else ["z"] if row.many else "z" if row.type == "string" else 1
+    for before in (b"", encoded(row, other)):
+        assert of(debug=before, overrides=override(name, said)) == of(debug=encoded(row, means))
 
 
-@pytest.mark.parametrize("number", PLAIN_FILES)
-def test_an_override_that_names_a_file_counts_by_content(number: int, two_files: tuple[Path, Path]) -> None:
-    one, other = (of(overrides=override(FILES[number], str(path))) for path in two_files)
-    assert counts(one) == counts(other)
-    assert one.inputs == of(debug=field(number, str(two_files[0]))).inputs
-    two_files[1].write_bytes(b"changed")
-    assert of(overrides=override(FILES[number], str(two_files[1]))).inputs != one.inputs
+# What jaxlib refuses, and what it reads in its own way. See test_options_of_jax.py.
+LEFT: list[tuple[str, Any]] = [
+    ("xla_cpu_enable_fast_math", "true"),
+    ("xla_cpu_enable_fast_math", "1"),
+    ("xla_cpu_enable_fast_math", 1),
+    ("xla_cpu_enable_fast_math", 1.0),
+    ("xla_backend_optimization_level", True),
+    ("xla_backend_optimization_level", 1.0),
+    ("xla_backend_optimization_level", "1.0"),
+    ("xla_backend_optimization_level", 2**31),
+    ("xla_backend_optimization_level", ""),
+    ("xla_cmd_buffer_trace_cache_size", str(2**63)),
+    ("xla_partitioning_algorithm", True),
+    ("xla_partitioning_algorithm", "nope"),
+    ("xla_gpu_autotune_gemm_rtol", 1),
+    ("xla_gpu_autotune_gemm_rtol", 0.0),
+    ("xla_gpu_autotune_gemm_rtol", -1.0),
+    ("xla_gpu_autotune_gemm_rtol", "0.5"),
+    ("xla_gpu_autotune_gemm_rtol", 1e300),
+    ("xla_cpu_max_isa", 1),
+    ("xla_disable_hlo_passes", 1),
+    ("xla_gpu_enable_command_buffer", "FUSION,"),
+    ("xla_gpu_enable_command_buffer", "+FUSION"),
+    ("xla_gpu_enable_command_buffer", True),
+    ("xla_backend_extra_options", ""),
+    ("xla_tpu_detect_nan", True),
+    ("xla_dump_hlo_as_text", "1"),
+]
 
 
-def test_an_override_may_name_several_files(two_files: tuple[Path, Path]) -> None:
-    said = override("xla_gpu_ptx_file", ",".join(map(str, two_files)))
-    assert of(overrides=said).inputs == of(debug=b"".join(field(PTX, str(path)) for path in two_files)).inputs
+@pytest.mark.parametrize(("name", "value"), LEFT)
+def test_an_override_that_is_not_certain_counts_as_it_is_written(name: str, value: Any) -> None:
+    found = of(overrides=override(name, value)).value
+    kind = {bool: "bool", int: "int64", float: "double", str: "string"}[type(value)]
+    assert found == {"env_option_overrides": {name: {kind: value}}}
 
 
-def test_a_comma_in_the_name_of_a_single_file_is_part_of_it(tmp_path: Path) -> None:
-    path = tmp_path / "results,second.pb"
-    path.write_bytes(b"one")
-    before = of(overrides=override("xla_gpu_load_autotune_results_from", str(path))).inputs
-    path.write_bytes(b"other")
-    assert of(overrides=override("xla_gpu_load_autotune_results_from", str(path))).inputs != before
+def test_an_override_of_the_default_is_none() -> None:
+    for row in AFFECTS:
+        if row.many != "map" and row.type != "float" and not row.mark and not row.name.startswith("xla_tpu_"):
+            assert of(overrides=override(row.name, "" if row.many else ZEROS[row.type])) == NOTHING, row.name
+
+
+def test_overrides_of_no_effect_do_not_count() -> None:
+    for row in named("no_effect", "output"):
+        value = {"string": "/somewhere", "bool": True}.get(row.type, 1)
+        assert counts(of(overrides=override(row.name, value))) == counts(NOTHING)
+
+
+@pytest.mark.parametrize("inner", [b"", field(9, 1), field(2, 1) + field(3, 1), b"\x08\x01"])
+def test_an_override_without_a_value_that_is_known_counts_by_its_bytes(inner: bytes) -> None:
+    entry = field(7, field(1, "xla_cpu_enable_fast_math") + field(2, inner))
+    assert of(overrides=entry).value == {"env_option_overrides": {"xla_cpu_enable_fast_math": inner.hex()}}
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -326,7 +458,7 @@ def test_garbage_is_a_value_error_or_some_form(garbage: bytes) -> None:
 
 
 def test_a_truncated_message_is_a_value_error_or_some_form() -> None:
-    whole = message(debug=field(AUTOTUNE, "/x") + field(UNKNOWN, 1), overrides=override("xla_a", "b"))
+    whole = message(debug=flag("xla_cpu_max_isa", "x") + field(UNKNOWN, 1), overrides=override("xla_a", "b"))
     for length in range(len(whole)):
         try:
             found = canonical_options(whole[:length])
@@ -341,149 +473,8 @@ def test_a_truncated_message_is_a_value_error_or_some_form() -> None:
         field(BUILD, 1),
         field(BUILD, field(DEBUG, 1)),
         field(OVERRIDES, 1),
-        message(debug=field(CUDA_DIRECTORY, 1)),
-        message(debug=field(AUTOTUNE, 1)),
     ],
 )
-def test_a_number_where_bytes_must_be_is_a_value_error(serialized: bytes) -> None:
-    with pytest.raises(ValueError, match="holds a number"):
+def test_a_number_where_a_message_must_be_is_a_value_error(serialized: bytes) -> None:
+    with pytest.raises(ValueError, match="is not the message"):
         canonical_options(serialized)
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# The tables
-
-
-def test_the_tables_agree_with_each_other() -> None:
-    assert OUTPUTS.issubset(NO_EFFECT)
-    assert NAMED_FILES.issubset(FILES)
-    assert CUDA_DIRECTORY in FILES
-    assert CUDA_DIRECTORY not in NAMED_FILES
-    assert not NO_EFFECT.keys() & FILES.keys()
-    assert len({*NO_EFFECT.values(), *FILES.values()}) == len(NO_EFFECT) + len(FILES)
-    assert {number: name for name, number in NUMBERS.items()} == {**NO_EFFECT, **FILES}
-
-
-def test_the_tables_hold_numbers_and_names_of_xla() -> None:
-    for number, name in {**NO_EFFECT, **FILES}.items():
-        assert 0 < number < 2**29
-        assert name.startswith("xla_")
-        assert name == name.strip().lower()
-
-
-def test_whatever_names_an_output_in_its_name_is_an_output_or_explained() -> None:
-    """A new dump option must not slip into the table as one without effect, since a hit would not write it."""
-    writes = {number for number, name in NO_EFFECT.items() if "_dump_" in name and name.endswith("_to")}
-    assert writes <= OUTPUTS
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# The options of the JAX that is installed
-
-
-@pytest.fixture
-def real() -> Any:
-    """Compile options of this jaxlib."""
-    return pytest.importorskip("jax._src.lib").xla_client.CompileOptions()
-
-
-def form(options: Any) -> CanonicalOptions:
-    return canonical_options(options.SerializeAsString())
-
-
-def debug_fields(options: Any) -> set[bytes]:
-    (build,) = (one for one in wire.fields(options.SerializeAsString()) if one.number == BUILD)
-    (debug,) = (one for one in wire.fields(build.data) if one.number == DEBUG)
-    return {one.raw for one in wire.fields(debug.data)}
-
-
-def test_the_numbers_of_the_tables_are_those_of_jaxlib(real: Any) -> None:
-    debug_options = real.executable_build_options.debug_options
-    checked = 0
-    for name, number in NUMBERS.items():
-        if not hasattr(debug_options, name):
-            continue
-        before = debug_fields(real)
-        value = getattr(debug_options, name)
-        try:
-            setattr(debug_options, name, not value if isinstance(value, bool) else 7 if isinstance(value, int) else "x")
-        except TypeError:
-            continue
-        changed = {one.number for raw in debug_fields(real) ^ before for one in wire.fields(raw)}
-        assert changed == {number}, name
-        checked += 1
-    assert checked > 15
-
-
-def test_real_options_without_effect_do_not_count(real: Any) -> None:
-    before = form(real)
-    debug_options = real.executable_build_options.debug_options
-    debug_options.xla_dump_to = "/tmp/dump"
-    debug_options.xla_dump_hlo_as_text = True
-    debug_options.xla_dump_hlo_module_re = "jit_.*"
-    debug_options.xla_gpu_per_fusion_autotune_cache_dir = "/tmp/cache"
-    debug_options.xla_gpu_kernel_cache_file = "/tmp/kernels"
-    debug_options.xla_force_host_platform_device_count = 8
-    after = form(real)
-    assert counts(after) == counts(before)
-    assert before.outputs == ()
-    assert after.outputs == ("xla_dump_hlo_as_text", "xla_dump_to")
-
-
-def test_real_options_that_change_code_count(real: Any) -> None:
-    found = [form(real).canonical]
-    for name, value in (
-        ("xla_backend_optimization_level", 1),
-        ("xla_cpu_enable_fast_math", True),
-        ("xla_llvm_disable_expensive_passes", True),
-        ("xla_disable_hlo_passes", "fusion"),
-    ):
-        setattr(real.executable_build_options.debug_options, name, value)
-        found.append(form(real).canonical)
-    real.executable_build_options.num_partitions = 2
-    found.append(form(real).canonical)
-    real.num_replicas = 2
-    found.append(form(real).canonical)
-    real.parameter_is_tupled_arguments = True
-    found.append(form(real).canonical)
-    real.executable_build_options.fdo_profile = b"profile"
-    found.append(form(real).canonical)
-    assert len(set(found)) == len(found)
-
-
-def test_the_real_device_assignment_does_not_count(real: Any) -> None:
-    numpy = pytest.importorskip("numpy")
-    from jax._src.lib import xla_client
-
-    real.num_replicas = 1
-    real.num_partitions = 2
-    found = set()
-    for devices in ([[0, 1]], [[1, 0]], [[4, 7]]):
-        real.device_assignment = xla_client.DeviceAssignment.create(numpy.array(devices))
-        found.add(counts(form(real)))
-    assert len(found) == 1
-
-
-def test_a_real_file_counts_by_content(real: Any, two_files: tuple[Path, Path]) -> None:
-    found = []
-    for path in two_files:
-        real.executable_build_options.debug_options.xla_gpu_load_autotune_results_from = str(path)
-        found.append(form(real))
-    assert counts(found[0]) == counts(found[1])
-    assert [name for name, _, _ in found[0].inputs] == ["xla_gpu_load_autotune_results_from"]
-
-
-def test_real_overrides(real: Any, two_files: tuple[Path, Path]) -> None:
-    plain = form(real)
-    said: list[tuple[str, Any]] = [("xla_cpu_enable_fast_math", True), ("xla_a", 7), ("xla_b", 0.5), ("xla_c", "text")]
-    real.env_option_overrides = said
-    one = form(real)
-    real.env_option_overrides = said[::-1]
-    assert counts(form(real)) == counts(one) != counts(plain)
-    real.env_option_overrides = [*said, ("xla_dump_to", "/tmp/x"), ("xla_dump_hlo_as_text", False)]
-    dumping = form(real)
-    assert counts(dumping) == counts(one)
-    assert dumping.outputs == ("xla_dump_to",)
-    real.env_option_overrides = [*said, ("xla_gpu_load_autotune_results_from", str(two_files[0]))]
-    digest = hashlib.sha256((0).to_bytes(8, "little") + (7).to_bytes(8, "little") + b"results").hexdigest()
-    assert form(real).inputs == (("xla_gpu_load_autotune_results_from", "", digest),)

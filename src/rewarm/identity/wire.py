@@ -69,6 +69,64 @@ def fields(message: bytes) -> Iterator[Field]:
         yield Field(number, kind, value, message[start:position])
 
 
+def locate(message: bytes, path: tuple[int, ...], start: int = 0) -> bytes | None:
+    """The bytes of the field at `path`, one number for each message on the way; `None` when one is not there.
+
+    Of a field that is there more than once the first counts. Copies nothing but the result, so that a small part of a
+    large message is found quickly. `start` is where the outermost message begins.
+
+    Raises:
+      ValueError: the bytes are not a message.
+    """
+    end = len(message)
+    for wanted in path:
+        found = _locate(message, wanted, start, end)
+        if found is None:
+            return None
+        start, end = found
+    return message[start:end]
+
+
+def _locate(message: bytes, wanted: int, position: int, end: int) -> tuple[int, int] | None:
+    while position < end:
+        tag, position = varint(message, position)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            _, position = varint(message, position)
+            continue
+        if kind == BYTES:
+            length, position = varint(message, position)
+        elif kind in _FIXED:
+            length = _FIXED[kind]
+        else:
+            raise ValueError(f"wire type {kind} before byte {position}")
+        if position + length > end:
+            raise ValueError(f"field {number} before byte {position} is longer than the message")
+        if number == wanted and kind == BYTES:
+            return position, position + length
+        position += length
+    return None
+
+
+def packed(data: bytes, kind: int) -> Iterator[int | bytes]:
+    """The values of a packed list, of the wire type `kind`: VARINT, FIXED64 or FIXED32.
+
+    Raises:
+      ValueError: the bytes are not such a list.
+    """
+    position = 0
+    while position < len(data):
+        if kind == VARINT:
+            value, position = varint(data, position)
+            yield value
+        else:
+            length = _FIXED[kind]
+            if position + length > len(data):
+                raise ValueError("the bytes end within a number")
+            yield data[position : position + length]
+            position += length
+
+
 def varint(message: bytes, position: int) -> tuple[int, int]:
     """The number at `position` and the position after it.
 
