@@ -24,6 +24,25 @@ class NotCacheableError(RewarmError, ValueError):
     """A program has no key: its compilation depends on something that cannot be identified."""
 
 
+class NotFingerprintableError(RewarmError, TypeError):
+    """A Python value has no fingerprint: something that can change its behaviour cannot be read, or may not stay.
+
+    Attributes:
+      path: how the object in the way was reached, such as "partition → global CONFIG → attribute cache".
+      found: what it is, in a few words.
+      reason: why it cannot be identified.
+    """
+
+    def __init__(self, path: str, found: str, reason: str) -> None:
+        super().__init__(path, found, reason)
+        self.path = path
+        self.found = found
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no fingerprint for {self.found} ({self.path}): {self.reason}"
+
+
 class StoreError(RewarmError, OSError):
     """A store could not answer. Never means "no such entry", which is `None`."""
 
@@ -38,6 +57,10 @@ class BadEntryError(RewarmError, ValueError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class OtherMachineError(RewarmError, RuntimeError):
+    """An executable was made for a CPU with instructions that this one has not. It was not loaded."""
 
 
 class ContentsDifferError(RewarmError, RuntimeError):

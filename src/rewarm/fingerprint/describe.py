@@ -1,0 +1,133 @@
+"""One object to one node: which rule applies.
+
+Not promised: an answer. What no rule knows is refused.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+from rewarm.fingerprint.allowed import CLOCK_READS, HOPELESS, NAMING, PATH_READS
+from rewarm.fingerprint.arrays import describe_numpy
+from rewarm.fingerprint.classes import describe_class, dictionary, is_of_c, state
+from rewarm.fingerprint.digest import frame, text, texts
+from rewarm.fingerprint.functions import describe_function
+from rewarm.fingerprint.modules import describe_module, is_module
+from rewarm.fingerprint.naming import named_builtin, named_class, named_object
+from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
+from rewarm.fingerprint.values import CONTENT, EXACT, PLAIN, Content, by_name
+
+_OUTSIDE = {
+    "pathlib": (PATH_READS, "a path is on the way, whose attribute of this name reads the file system"),
+    "pathlib._local": (PATH_READS, "a path is on the way, whose attribute of this name reads the file system"),
+    "datetime": (CLOCK_READS, "a date is on the way, whose attribute of this name reads the clock or the time zone"),
+}
+
+
+def describe(value: Any, context: Context) -> Node:  # noqa: PLR0911 - one line per rule
+    """The node of any object but plain scalars.
+
+    Raises:
+      RefusedError: nothing is known about it, or too much.
+    """
+    kind = type(value)
+    if kind is FunctionType:
+        return describe_function(value, context)
+    if kind is Absent:
+        return Node("absent", text(value.what), lasting=False, note=value.what)
+    reduced = _reduced(value, kind, context)
+    if reduced is not None:
+        return reduced
+    if kind in CONTENT:
+        return _builtin(kind, CONTENT[kind](value), lasting=kind not in PLAIN)
+    if issubclass(kind, type):
+        return _class(value, context)
+    if kind is BuiltinFunctionType:
+        return _c_function(value, context)
+    if is_module(value):
+        return describe_module(value, context)
+    if kind in EXACT:
+        return _builtin(kind, EXACT[kind](value), lasting=False)
+    return _instance(value, kind, context)
+
+
+def _builtin(kind: type, content: Content, *, lasting: bool) -> Node:
+    name = f"{kind.__module__}.{kind.__name__}"
+    return Node(name, content.own, content.edges, lasting=lasting, unordered=content.unordered)
+
+
+def _class(value: Any, context: Context) -> Node:
+    node = named_class(value, context)
+    if node is None:
+        return describe_class(value, context)
+    _can(value.__name__, context)
+    return node
+
+
+def _can(name: str, context: Context) -> None:
+    """Whoever holds `getattr` or `str` under another name can read any name or make text of it."""
+    context.words.add(name)
+    context.reads_names = context.reads_names or name in NAMING
+
+
+def _c_function(value: Any, context: Context) -> Node:
+    owner = value.__self__
+    if owner is None or is_module(owner):
+        node = named_builtin(value, context)
+        _can(value.__name__, context)
+        return node
+    return Node("method of C", text(value.__name__), (("self", owner),), lasting=False)
+
+
+def _reduced(value: object, kind: type, context: Context) -> Node | None:
+    if not context.reducers:
+        return None
+    known = next((cls for cls in kind.__mro__ if cls in context.reducers), None)
+    if known is None:
+        return None
+    plain = context.reducers[known](value)
+    edges: list[Edge] = [("content", plain)]
+    if known is not kind:  # what the reducer does not know of
+        edges.append(("class", kind))
+        edges += ((f"attribute {name}", item) for name, item in dictionary(value))
+    labels = tuple(label for label, _ in edges)
+    return Node("reduced", frame(text(f"{known.__module__}.{known.__qualname__}"), texts(labels)), tuple(edges))
+
+
+def _instance(value: object, kind: type, context: Context) -> Node:
+    rule = by_name(kind)
+    if rule is not None:
+        content = rule(value)
+        if kind.__module__ in _OUTSIDE:
+            context.beware(*_OUTSIDE[kind.__module__])
+        return _builtin(kind, content, lasting=False)
+    hopeless = next(
+        (HOPELESS[key] for cls in kind.__mro__ if (key := (cls.__module__, cls.__name__)) in HOPELESS), None
+    )
+    if hopeless is not None:
+        raise RefusedError(hopeless)
+    node = describe_numpy(value, context)
+    if node is not None:
+        return node
+    # Only a type that counts by name, or one of C that cannot be followed anyway, is asked for its name.
+    is_known = named_class(kind, context) is not None or is_of_c(kind)
+    if is_known and (node := named_object(value, context)) is not None:
+        return node
+    if kind.__base__ is tuple and hasattr(kind, "n_sequence_fields"):  # sys.version_info and its like
+        return Node("structure", text(f"{kind.__module__}.{kind.__name__}"), (("fields", value.__reduce__()[1]),))
+    return _state_and_class(value, kind)
+
+
+def _state_and_class(value: Any, kind: type) -> Node:
+    base = next(cls for cls in kind.__mro__ if cls in CONTENT)
+    labels, edges = state(value, base)
+    content = CONTENT[base](value)
+    if content.unordered:
+        elements: Any = frozenset(base.__iter__(value))  # type: ignore[attr-defined]
+        content = Content(b"", (("elements", elements),))
+    return Node(
+        "instance",
+        frame(content.own, texts(labels), len(content.edges).to_bytes(8, "little")),
+        (("class", kind), *content.edges, *edges),
+    )

@@ -1,0 +1,72 @@
+"""Bytes for plain values, framed so that no two structures give the same bytes.
+
+Not promised: that a digest means the same to another version of Python. Bytecode differs between versions, so the
+version is the first thing that is hashed.
+
+    frame  := (length:u64le bytes)*
+    scalar := tag:1B frame
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from types import EllipsisType, NoneType, NotImplementedType
+
+# Bump when the same value is to give another digest: a rule, an order or a tag changed.
+FINGERPRINT_SCHEMA = 1
+
+PYTHON = "{} {} {}".format(
+    sys.implementation.name, sys.implementation.cache_tag, ".".join(str(part) for part in sys.version_info)
+)
+
+
+def frame(*fields: bytes) -> bytes:
+    """The fields, each behind its length."""
+    return b"".join(len(field).to_bytes(8, "little") + field for field in fields)
+
+
+def text(value: str) -> bytes:
+    """A string as bytes, lone surrogates too."""
+    return str.encode(value, "utf-8", "surrogatepass")
+
+
+def texts(values: tuple[str, ...]) -> bytes:
+    """Strings as one field."""
+    return frame(*(text(value) for value in values))
+
+
+def integer(value: int) -> bytes:
+    """An integer of any size; a subclass's own methods are not asked."""
+    return int.to_bytes(value, int.bit_length(value) // 8 + 1, "little", signed=True)
+
+
+def floating(value: float) -> bytes:
+    """The eight bytes: 0.0 and -0.0 differ, and so do the payloads of NaNs."""
+    return struct.pack("<d", value)
+
+
+def imaginary(value: complex) -> bytes:
+    """Both halves, by their bytes."""
+    return struct.pack("<dd", complex.real.__get__(value), complex.imag.__get__(value))
+
+
+_SINGLE = {NoneType: b"N", EllipsisType: b".", NotImplementedType: b"!"}
+
+
+def scalar(value: object) -> bytes | None:  # noqa: PLR0911 - one line per type
+    """The bytes of a value of exactly a plain immutable type, or `None` for every other value."""
+    kind = type(value)
+    if kind is str:
+        return b"s" + frame(text(value))  # type: ignore[arg-type]
+    if kind is int:
+        return b"i" + frame(integer(value))  # type: ignore[arg-type]
+    if kind is bool:
+        return b"T" if value else b"F"
+    if kind is float:
+        return b"f" + floating(value)  # type: ignore[arg-type]
+    if kind is bytes:
+        return b"b" + frame(value)  # type: ignore[arg-type]
+    if kind is complex:
+        return b"c" + imaginary(value)  # type: ignore[arg-type]
+    return _SINGLE.get(kind)

@@ -1,0 +1,117 @@
+"""Functions: their code, and everything that the code names.
+
+Not promised: what a function does to the containers that it captures. Their contents at the time of the fingerprint
+count, so a cache that fills up gives a new digest and not a wrong one. Functions that set variables outside
+themselves (`global`, `nonlocal`) are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+from rewarm.fingerprint.allowed import NAMING, REFLECTION
+from rewarm.fingerprint.code import CodeFacts, code_facts
+from rewarm.fingerprint.digest import frame, text, texts
+from rewarm.fingerprint.modules import edges_of_import, edges_of_module, is_module
+from rewarm.fingerprint.naming import is_module_level, named, owner_of_function
+from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
+
+
+def describe_function(function: Any, context: Context) -> Node:
+    """A function of Python, whoever wrote it."""
+    owned = owner_of_function(function, context)
+    facts = code_facts(function.__code__)
+    if owned is None:
+        return _followed(function, facts, context)
+    owner, module = owned
+    name = function.__code__.co_qualname
+    node = named(owner, module, name, code=facts.digest)
+    if is_module_level(function, module, context):
+        return node
+    if module == "functools" and name == "singledispatch.<locals>.wrapper":
+        # Its closure also holds a cache of weak references, filled as it is called.
+        edges: list[Edge] = [("registry", function.registry), ("function", function.__wrapped__)]
+    else:
+        edges = [*_state(function), *((f"closure {name}", value) for name, value in _cells(function))]
+    own = frame(node.own, texts(tuple(label for label, _ in edges)))
+    return node._replace(own=own, edges=tuple(edges), lasting=True, is_part=True, captures=True)
+
+
+def _followed(function: FunctionType, facts: CodeFacts, context: Context) -> Node:
+    _look(facts, context)
+    edges = [*_state(function), *_closure(function, facts, context), *_globals(function, facts, context)]
+    for statement in facts.imports:
+        edges += edges_of_import(statement, function.__globals__, context)
+    context.names.append(_names(function))
+    return Node(
+        "function",
+        frame(facts.digest, texts(tuple(label for label, _ in edges))),
+        tuple(edges),
+        note=f"code {facts.digest.hex()[:12]}",
+        is_part=True,
+        captures=True,
+    )
+
+
+def _look(facts: CodeFacts, context: Context) -> None:
+    """Refuses code that changes or looks behind things, and notes what it reads."""
+    if facts.stores:
+        raise RefusedError(f"it sets a variable outside itself ({facts.stores[0]}), so a second call may differ")
+    behind = sorted(facts.words & REFLECTION)
+    if behind:
+        raise RefusedError(f"it reads {behind[0]}, behind which anything can be")
+    context.words |= facts.words
+    if facts.formats or facts.words & NAMING or facts.globals.keys() & NAMING:
+        context.reads_names = True
+
+
+def _names(function: FunctionType) -> bytes:
+    doc = function.__doc__
+    said = (function.__name__, function.__qualname__, function.__module__, function.__code__.co_name)
+    plain = [text(word) if type(word) is str else b"" for word in said]
+    return frame(b"function", *plain, text(doc) if type(doc) is str else b"")
+
+
+def _state(function: FunctionType) -> Iterator[Edge]:
+    for index, value in enumerate(function.__defaults__ or ()):
+        yield f"default {index}", value
+    for name, value in (function.__kwdefaults__ or {}).items():
+        yield f"default {name}", value
+    for name, value in function.__dict__.items():
+        yield f"attribute {name}", value
+
+
+def _cells(function: FunctionType) -> Iterator[tuple[str, object]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            content = Absent("empty cell")
+        yield name, content
+
+
+def _closure(function: FunctionType, facts: CodeFacts, context: Context) -> Iterator[Edge]:
+    for name, value in _cells(function):
+        label = f"closure {name}"
+        if is_module(value):
+            yield from edges_of_module(label, value, facts.free.get(name, frozenset()), context)
+        else:
+            yield label, value
+
+
+def _globals(function: FunctionType, facts: CodeFacts, context: Context) -> Iterator[Edge]:
+    scope, builtins = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
+    for name, chains in facts.globals.items():
+        label = f"global {name}"
+        if name in ("__builtins__", "__loader__", "__spec__"):
+            raise RefusedError("the machinery of imports", found=name, label=label)
+        value = scope[name] if name in scope else builtins.get(name, Absent("global"))
+        if is_module(value):
+            yield from edges_of_module(label, value, chains, context)
+        elif value is hash and function.__code__.co_name == "__hash__":
+            # Dictionaries and sets find the same things whatever the hash is; frozen dataclasses have this method.
+            yield label, Absent("the builtin hash")
+        else:
+            yield label, value
