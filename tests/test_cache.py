@@ -24,7 +24,7 @@ from rewarm.coordination import Flight, SingleFlight
 from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
 from rewarm.identity import KeyComponents, component
-from rewarm.ledger import Event, Ledger, Stats
+from rewarm.ledger import Event, Explanation, Ledger, Stats
 from rewarm.policy import Thresholds
 from rewarm.store import LocalStore, Store
 
@@ -100,7 +100,8 @@ class Watcher:
         self.misses: list[tuple[str, str | None, str]] = []
         self.finishes: list[Event] = []
 
-    def missed(self, program: str, key: str | None, reason: str) -> None:
+    def missed(self, program: str, key: str | None, reason: str, explanation: Explanation | None) -> None:
+        assert explanation is None, "no explainer was given"
         self.misses.append((program, key, reason))
 
     def finished(self, event: Event) -> None:

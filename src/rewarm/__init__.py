@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from typing import Any
 
     from rewarm.errors import (
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
         StoreError,
         UnsupportedJaxError,
     )
-    from rewarm.ledger import Event, Seconds, Stats
+    from rewarm.ledger import Change, Event, Explanation, Finding, Seconds, Stats
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadEntryError",
+    "Change",
     "ContentsDifferError",
     "Event",
+    "Explanation",
+    "Finding",
     "NotCacheableError",
     "RewarmError",
     "Seconds",
@@ -56,6 +60,8 @@ def enable(
     strict: bool | None = None,
     explain: bool | None = None,
     salt: str | None = None,
+    extra_files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    extra_variables: str | Sequence[str] | None = None,
     compression_level: int | None = None,
 ) -> None:
     """Turn the cache on, or change its settings; both act at the next compile.
@@ -74,6 +80,8 @@ def enable(
       strict: raise where the cache fails, instead of one log line.
       explain: log misses, and what is not stored, at WARNING.
       salt: text that goes into every key.
+      extra_files: files (or folders) whose content goes into every key, looked at anew for each program.
+      extra_variables: variables of the environment whose value goes into every key.
       compression_level: of zstd, 1 to 22. Default 3. Not part of any key.
 
     Raises:
@@ -91,6 +99,8 @@ def enable(
         strict=strict,
         explain=explain,
         salt=salt,
+        extra_files=extra_files,
+        extra_variables=extra_variables,
         compression_level=compression_level,
     )
 
@@ -140,7 +150,7 @@ def __getattr__(name: str) -> Any:
     # Errors and records are imported when first named, so that `import rewarm` costs next to nothing.
     import importlib
 
-    if name in {"Event", "Seconds", "Stats"}:
+    if name in {"Change", "Event", "Explanation", "Finding", "Seconds", "Stats"}:
         return getattr(importlib.import_module("rewarm.ledger"), name)
     if name in __all__:
         return getattr(importlib.import_module("rewarm.errors"), name)

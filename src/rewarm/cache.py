@@ -9,6 +9,8 @@ aside, and the same request writes it anew.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -19,13 +21,23 @@ from rewarm.coordination import Flight, SingleFlight
 from rewarm.envelope import Entry, Header, open_entry, seal
 from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
 from rewarm.identity import KeyComponents
-from rewarm.ledger import Event, Ledger, Seconds
+from rewarm.ledger import Event, Explanation, Ledger, RunWriter, Seconds
 from rewarm.policy import Thresholds
 from rewarm.store import Store
 
 logger = logging.getLogger("rewarm")
 
+# The sections of an entry. The canonical program and the values of its components are what a later miss, or a person,
+# compares it with; the source locations are a courtesy to that person.
 EXECUTABLE = "executable"
+PROGRAM = "program"
+SOURCE = "source"
+COMPONENTS = "components"
+
+# Of the canonical program. Writing the source locations takes about as long as canonicalising, so those of a program
+# of more bytes than this (some 25,000 operations) are not kept.
+_SOURCE_UP_TO = 256 * 1024
+
 NOT_IN_STORE = "not in the store"
 COMPILE_FAILED = "it does not compile"
 CANNOT_SERIALISE = "the executable cannot be serialised"
@@ -33,6 +45,20 @@ STORE_FAILED = "the store cannot be written"
 ALREADY_STORED = "already stored"
 
 E = TypeVar("E")
+
+
+class Evidence(NamedTuple):
+    """What can be said of a program beside its key; worked out only where it is needed.
+
+    Attributes:
+      canonical: the bytes that the component `program` is the digest of.
+      signature: the types of its main function.
+      source: the program with its source locations, in MLIR bytecode.
+    """
+
+    canonical: bytes
+    signature: Callable[[], str]
+    source: Callable[[], bytes]
 
 
 class Request(NamedTuple, Generic[E]):
@@ -49,6 +75,8 @@ class Request(NamedTuple, Generic[E]):
       same: whether two serialised executables have the same code.
       producer: versions of what makes the executable.
       target: a few words on the device.
+      bypass: why it is neither looked up nor stored although it has a key, or `None`.
+      evidence: for explanations; `None` for a program without a key.
     """
 
     program: str
@@ -61,12 +89,24 @@ class Request(NamedTuple, Generic[E]):
     same: Callable[[bytes, bytes], bool]
     producer: Mapping[str, str]
     target: str
+    bypass: str | None = None
+    evidence: Evidence | None = None
+
+
+class Explainer(Protocol):
+    """Who finds out why a request is a miss. Neither method raises."""
+
+    def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
+        """Why a request that is about to be compiled is a miss."""
+
+    def remember(self, request: Request[Any], event: Event) -> None:
+        """A miss was compiled."""
 
 
 class Observer(Protocol):
     """Who wants to hear of a request while it is served."""
 
-    def missed(self, program: str, key: str | None, reason: str) -> None:
+    def missed(self, program: str, key: str | None, reason: str, explanation: Explanation | None) -> None:
         """A request is about to be compiled."""
 
     def finished(self, event: Event) -> None:
@@ -87,6 +127,7 @@ class _Trace:
         self.bytes_read = 0
         self.bytes_written = 0
         self.quarantined: str | None = None
+        self.explanation: Explanation | None = None
 
     def timed(self, step: str, since: float) -> float:
         """Add the time since `since` to a step; returns it, in seconds."""
@@ -104,6 +145,8 @@ class CompileCache:
       ledger: where events go.
       flights: shared by all caches of a process, so that a change of settings does not compile a program twice.
       observer: hears of each request.
+      run: the run on disk that keeps the events; `None`: none does.
+      explainer: finds out why a request is a miss; `None`: nobody does.
       level: of compression.
       strict: raise where the cache fails.
       check_contents: compile at the first use of each stored key, and compare.
@@ -118,6 +161,8 @@ class CompileCache:
         ledger: Ledger,
         flights: SingleFlight,
         observer: Observer,
+        run: RunWriter | None = None,
+        explainer: Explainer | None = None,
         level: int = 3,
         strict: bool = False,
         check_contents: bool = False,
@@ -128,6 +173,8 @@ class CompileCache:
         self._ledger = ledger
         self._flights = flights
         self._observer = observer
+        self._run = run
+        self._explainer = explainer
         self._level = level
         self._strict = strict
         self._check_contents = check_contents
@@ -148,6 +195,8 @@ class CompileCache:
             reason = request.unkeyable or self._closed
             return self._compile(request, None, trace, reason, not_stored=reason)
         key = request.components.key()
+        if request.bypass is not None:
+            return self._compile(request, key, trace, request.bypass, not_stored=request.bypass)
         with self._flights.board(key) as flight:
             if not flight.mine:
                 executable = self._follow(request, key, flight, trace)
@@ -246,7 +295,8 @@ class CompileCache:
     ) -> E:
         trace.reason = reason
         trace.not_stored = not_stored
-        self._observer.missed(request.program, key, reason)
+        self._explain(request, reason, trace)
+        self._observer.missed(request.program, key, reason, trace.explanation)
         since = time.perf_counter()
         try:
             executable = request.compile()
@@ -257,11 +307,19 @@ class CompileCache:
             raise
         took = trace.timed("compile", since)
         if key is not None and not_stored is None:
+            explaining = trace.seconds.get("explain", 0.0)
             since = time.perf_counter()
             self._publish(request, key, executable, took, flight, trace)
             trace.timed("store", since)
+            trace.seconds["store"] -= trace.seconds.get("explain", 0.0) - explaining
         self._finish(request, key, "miss", trace)
         return executable
+
+    def _explain(self, request: Request[E], reason: str, trace: _Trace) -> None:
+        if self._explainer is not None:
+            since = time.perf_counter()
+            trace.explanation = self._explainer.explain(request, reason, trace.quarantined)
+            trace.timed("explain", since)
 
     def _publish(
         self, request: Request[E], key: str, executable: E, took: float, flight: Flight | None, trace: _Trace
@@ -298,7 +356,7 @@ class CompileCache:
             target=request.target,
         )
         try:
-            sealed = seal(header, {EXECUTABLE: raw}, level=self._level)
+            sealed = seal(header, {EXECUTABLE: raw, **self._sections(request, trace)}, level=self._level)
             trace.not_stored = policy.refuse_by_size(len(sealed), self._thresholds)
             if trace.not_stored is not None:
                 return
@@ -309,6 +367,19 @@ class CompileCache:
             return
         trace.stored = True
         trace.bytes_written = len(sealed)
+
+    def _sections(self, request: Request[E], trace: _Trace) -> dict[str, bytes]:
+        """What an entry keeps beside its executable, so that another program can be compared with it."""
+        if request.evidence is None or request.components is None:
+            return {}
+        since = time.perf_counter()
+        sections = {PROGRAM: request.evidence.canonical}
+        if len(request.evidence.canonical) <= _SOURCE_UP_TO:
+            sections[SOURCE] = request.evidence.source()
+        large = request.components.large_values()
+        sections[COMPONENTS] = json.dumps(large, sort_keys=True, separators=(",", ":")).encode("ascii")
+        trace.timed("explain", since)
+        return sections
 
     # -- checking contents -------------------------------------------------------------------------------------
 
@@ -372,8 +443,16 @@ class CompileCache:
             bytes_written=trace.bytes_written,
             quarantined=trace.quarantined,
             time=trace.started,
+            explanation=trace.explanation,
         )
+        if self._explainer is not None and outcome == "miss":
+            since = time.perf_counter()
+            self._explainer.remember(request, event)
+            took = event.seconds.explain + time.perf_counter() - since
+            event = dataclasses.replace(event, seconds=dataclasses.replace(event.seconds, explain=took))
         self._ledger.record(event)
+        if self._run is not None:
+            self._run.event(event.as_dict())
         self._observer.finished(event)
 
 

@@ -24,6 +24,8 @@ class Said(NamedTuple):
     strict: bool | None = None
     explain: bool | None = None
     salt: str | None = None
+    extra_files: tuple[Path, ...] | None = None
+    extra_variables: tuple[str, ...] | None = None
     compression_level: int | None = None
 
 
@@ -52,6 +54,8 @@ class Settings(NamedTuple):
       strict: raise where the cache fails, instead of a log line.
       explain: log misses and what is not stored at WARNING instead of DEBUG.
       salt: text that goes into every key.
+      extra_files: files whose content goes into every key.
+      extra_variables: variables of the environment whose value goes into every key.
       compression_level: of zstd, 1 to 22.
       max_size: JAX's bound in bytes; 0 turns storing and looking up off, less than 0 is no bound.
     """
@@ -64,6 +68,8 @@ class Settings(NamedTuple):
     strict: bool
     explain: bool
     salt: str
+    extra_files: tuple[Path, ...]
+    extra_variables: tuple[str, ...]
     compression_level: int
     max_size: int
 
@@ -79,6 +85,8 @@ def resolve(said: Said, host: HostOptions) -> Settings:
         strict=_first(said.strict, host.raise_errors),
         explain=_first(said.explain, host.explain_misses),
         salt=_first(said.salt, ""),
+        extra_files=_first(said.extra_files, ()),
+        extra_variables=_first(said.extra_variables, ()),
         compression_level=_first(said.compression_level, 3),
         max_size=host.max_size,
     )

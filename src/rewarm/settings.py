@@ -74,6 +74,32 @@ def _as_level(value: Any) -> int:
     return number
 
 
+def _as_files(value: Any) -> tuple[Path, ...]:
+    """Paths, from a sequence or from text that `os.pathsep` divides."""
+    if isinstance(value, str) and "://" in value:  # which the divider would cut
+        raise ValueError("a URL")
+    parts = [value] if hasattr(value, "__fspath__") else _parts(value, os.pathsep)
+    try:
+        return tuple(_as_directory(part) for part in parts)
+    except ValueError as error:
+        raise ValueError("not a path") from error
+
+
+def _parts(value: Any, divider: str) -> list[Any]:
+    """The parts of a text, without empty ones, or of any sequence."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(divider) if part.strip()]
+    return list(value)
+
+
+def _as_names(value: Any) -> tuple[str, ...]:
+    """Names of variables, from a sequence or from text that commas divide."""
+    names = sorted({str(part).strip() for part in _parts(value, ",")})
+    if any(not name or "=" in name or "\0" in name for name in names):
+        raise ValueError("names of variables")
+    return tuple(names)
+
+
 # Variable, parser, what is expected. Plain tuples: making a class costs more time than everything else here.
 _Form = tuple[str, Callable[[Any], Any], str]
 
@@ -86,6 +112,8 @@ _FORMS: Mapping[str, _Form] = {
     "strict": ("REWARM_STRICT", _as_bool, "true or false"),
     "explain": ("REWARM_EXPLAIN", _as_bool, "true or false"),
     "salt": ("REWARM_SALT", _as_text, "text"),
+    "extra_files": ("REWARM_EXTRA_FILES", _as_files, f"paths of local files, divided by {os.pathsep!r}"),
+    "extra_variables": ("REWARM_EXTRA_VARIABLES", _as_names, "names of variables, divided by commas"),
     "compression_level": ("REWARM_COMPRESSION_LEVEL", _as_level, "a zstd level from 1 to 22"),
 }
 
@@ -208,6 +236,14 @@ def directory_of_command(given: str | None) -> Path:
 def variable_is_set(name: str) -> bool:
     """Whether a variable of the environment is set to anything: how an explicit default of JAX is told."""
     return name in os.environ
+
+
+def digest_of_variable(name: str) -> str:
+    """What stands for the value of a variable that the user declared: its SHA-256, since it may be a secret."""
+    import hashlib
+
+    value = os.environb.get(os.fsencode(name)) if os.supports_bytes_environ else os.environ.get(name, "").encode()
+    return "unset" if value is None else hashlib.sha256(value).hexdigest()
 
 
 def libtpu_arguments() -> str:

@@ -23,8 +23,8 @@ VALUES: Mapping[str, Any] = {
     "target": {"platform": "cpu", "shape": [1, 1], "triple": "x86_64-unknown-linux-gnu", "features": "avx,avx2"},
     "salt": {"salt": "", "custom_hook": "", "flags": []},
 }
-# Of the table above under schema 1. A change of this value strands every entry that users have: bump KEY_SCHEMA.
-GOLDEN_KEY = "0571657f14c57bd2ec01b363c42f0351afbd7a508e755663188472d146254890"
+# Of the table above under schema 2. A change of this value strands every entry that users have: bump KEY_SCHEMA.
+GOLDEN_KEY = "3b69ec7618e6d73e7e1c03a4f473c0332bdee553097a8c78ecb4c542eb2420a8"
 
 
 def table(**changes: Any) -> KeyComponents:
@@ -36,7 +36,7 @@ def sha256(data: bytes) -> str:
 
 
 def test_the_golden_key() -> None:
-    assert KEY_SCHEMA == 1
+    assert KEY_SCHEMA == 2
     assert table().key() == GOLDEN_KEY
 
 
@@ -44,7 +44,7 @@ def test_the_key_as_its_description_has_it() -> None:
     """Computed without rewarm."""
     total = b""
     for name in ("format", "program", "callbacks", "options", "inputs", "toolchain", "target", "salt"):
-        value = {"format": 1, **VALUES}[name]
+        value = {"format": 2, **VALUES}[name]
         plain = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
         total += len(name).to_bytes(4, "little") + name.encode() + hashlib.sha256(plain).digest()
     assert table().key() == sha256(total)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_encoder import field
 
-from rewarm.identity import TargetFacts, canonical_target, component
+from rewarm.identity import Machine, TargetFacts, canonical_target, component, machine_of_topology
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 FEATURES = "+avx,+avx2,-avx512f,+fma,-sse4a"
@@ -46,7 +47,10 @@ def facts(platform: str = "cpu", **changes: Any) -> TargetFacts:
         "topology": bare(machine()),
         "fingerprint": None,
     }
-    return TargetFacts(**{**defaults, **changes})
+    told = {**defaults, **changes}
+    if platform == "cpu" and told["topology"] is not None:
+        told.setdefault("machine", machine_of_topology(told["topology"]))
+    return TargetFacts(**told)
 
 
 def value_of(found: TargetFacts) -> str:
@@ -144,7 +148,7 @@ def test_the_shape_of_the_assignment_counts(assignment: tuple[tuple[int, ...], .
 )
 def test_a_topology_that_names_no_machine_is_a_value_error(topology: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        canonical_target(facts(topology=topology))
+        machine_of_topology(topology)
 
 
 @given(st.binary(max_size=150))
@@ -152,19 +156,24 @@ def test_a_topology_that_names_no_machine_is_a_value_error(topology: bytes) -> N
 def test_a_garbage_topology_is_a_value_error_or_a_value(garbage: bytes) -> None:
     for topology in (garbage, field(9, garbage), field(9, field(2, garbage)), field(5, garbage)):
         try:
-            value_of(facts(topology=topology))
+            machine_of_topology(topology)
         except ValueError as error:
             assert str(error)  # noqa: PT017 - garbage may be a topology by accident
 
 
-def test_the_fingerprint_stands_in_for_the_topology() -> None:
-    one, other = (value_of(facts(topology=None, fingerprint=number)) for number in (7, 8))
-    assert one != other
-    assert one != cpu(bare(machine()))
-    assert value_of(facts(topology=None, fingerprint=0)) not in {one, other}
+def test_a_machine_that_was_found_out_otherwise_is_as_good_as_a_topology() -> None:
+    known = Machine(TRIPLE, ("avx", "avx2", "fma"))
+    found = value_of(facts(topology=None, fingerprint=7, machine=known))
+    assert found == cpu(bare(machine()))
+    assert found == value_of(facts(topology=None, fingerprint=8, machine=known)), "JAX 0.10's names the process"
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_a_cpu_without_a_machine_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="does not say which CPU"):
+        canonical_target(facts(topology=None, fingerprint=7))
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
 def test_devices_that_cannot_be_identified_are_a_value_error(platform: str) -> None:
     with pytest.raises(ValueError, match=f"no topology of {platform}"):
         canonical_target(facts(platform, topology=None))
@@ -257,10 +266,32 @@ def test_the_real_topology_is_read_whatever_the_number_of_devices() -> None:
     assert not [word for word in values[0]["features"].split(",") if word.startswith(("prefer-", "-", "+"))]
 
 
-def test_the_real_fingerprint_stays_from_process_to_process() -> None:
+_MACHINE = """
+import json, pathlib, sys, jax
+from rewarm.jax_adapter import machines, seam
+devices = jax.devices("cpu")
+topology, fingerprint = seam.topology(devices)
+print(json.dumps(machines.cpu_machine(devices[0].client, topology, fingerprint, "t", pathlib.Path(sys.argv[1]))))
+"""
+
+
+def test_every_jax_says_the_machine_and_remembers_what_it_had_to_find_out(tmp_path: Path) -> None:
     pytest.importorskip("jaxlib")
-    one = real_topology(1)
-    if one[0] is not None:
-        pytest.skip("this JAX serialises its topology, so the fingerprint is not used")
-    assert one[1] is not None
-    assert real_topology(1) == one
+    memo = tmp_path / "machines.json"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "REWARM": "0"}
+    environment.pop("XLA_FLAGS", None)
+    command = [sys.executable, "-c", _MACHINE, str(memo)]
+    said = [subprocess.check_output(command, env=environment, text=True, timeout=120) for _ in range(2)]
+    assert said[0] == said[1]
+    triple, features = json.loads(said[0].splitlines()[-1])
+    assert "-" in triple
+    assert features
+    if memo.exists():
+        known = json.loads(memo.read_text())
+        assert list(known.values()) == [[triple, features]]
+        memo.write_text(json.dumps({question: [triple, ["remembered"]] for question in known}))
+        assert json.loads(subprocess.check_output(command, env=environment, text=True))[1] == ["remembered"]
+        limited = {**environment, "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
+        assert "remembered" not in subprocess.check_output(command, env=limited, text=True), "flags may change it"
+        memo.write_text("{broken")
+        assert json.loads(subprocess.check_output(command, env=environment, text=True))[1] == features

@@ -17,6 +17,8 @@ _COMMANDS = {
     "run": "run a Python program with the cache on",
     "ls": "list the entries",
     "show": "show one entry: header, components, sizes, times",
+    "explain": "say why programs were compiled",
+    "diff": "say how two entries differ",
     "stats": "sum up a cache directory",
     "verify": "check every entry",
     "clear": "remove every entry",

@@ -6,12 +6,23 @@ import click
 
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, size
 
+_HISTORY = (
+    "runs/[0-9]*-*-*.jsonl",
+    "explain/[0-9a-f][0-9a-f].jsonl",
+    "explain/.*.tmp",
+    "explain/values/*.json",
+    "explain/values/.*.tmp",
+    ".*.json.*.tmp",
+)
+
 
 @click.command()
 @directory_option
 @json_option
 def command(directory: str | None, as_json: bool) -> None:
-    """Remove every entry, the quarantine and what dead writers left. Files that are not rewarm's stay.
+    """Remove every entry, the quarantine, the runs and all that explanations are made of.
+
+    Files that are not rewarm's stay.
 
     Programs that run meanwhile are not disturbed: they compile what they no longer find.
     """
@@ -24,7 +35,7 @@ def command(directory: str | None, as_json: bool) -> None:
     for info in store.scan():
         store.delete(info.key)
         entries, total = entries + 1, total + info.size
-    leftovers = store.remove_leftovers()
+    leftovers = store.remove_leftovers(_HISTORY)
     if as_json:
         print_json({"directory": str(store.root), "entries": entries, "bytes": total, "leftovers": leftovers})
     else:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from rewarm import settings
-from rewarm.store import LocalStore
+from rewarm.store import EntryInfo, LocalStore
+from rewarm.store.inventory import find
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +48,21 @@ def open_store(directory: str | None) -> LocalStore:
             f"{root} is no cache directory: it has no CACHEDIR.TAG of rewarm and no entry; name another with --dir"
         )
     return store
+
+
+def the_one(store: LocalStore, prefix: str) -> EntryInfo:
+    """The entry whose key starts with `prefix`.
+
+    Raises:
+      click.ClickException: there is none, or more than one (exit code 1).
+    """
+    found = find(store, prefix)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise click.ClickException(f"no entry in {store.root} has a key that starts with {prefix!r}; see rewarm ls")
+    some = ", ".join(info.key[: len(prefix) + 6] for info in found[:5])
+    raise click.ClickException(f"{len(found)} entries have a key that starts with {prefix!r}: {some}; add digits")
 
 
 def print_json(value: Any) -> None:

@@ -17,10 +17,11 @@ from rewarm.cli.common import (
     print_json,
     seconds,
     size,
+    the_one,
 )
 from rewarm.envelope import Header
-from rewarm.store import EntryInfo, LocalStore
-from rewarm.store.inventory import find, verify
+from rewarm.store import EntryInfo
+from rewarm.store.inventory import verify
 
 _WIDTH = 100
 
@@ -32,7 +33,7 @@ _WIDTH = 100
 def command(key: str, directory: str | None, as_json: bool) -> None:
     """Show the entry of KEY: header, components, sizes, times. A prefix is enough while it fits one entry."""
     store = open_store(directory)
-    info = _the_one(store, key.lower())
+    info = the_one(store, key.lower())
     item = verify(store, info)
     if item.header is None:
         raise click.ClickException(f"entry {info.key} is not usable: {item.problem or 'removed meanwhile'}")
@@ -47,16 +48,6 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
         )
     else:
         _print(item.header, info, store.path(info.key))
-
-
-def _the_one(store: LocalStore, prefix: str) -> EntryInfo:
-    found = find(store, prefix)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise click.ClickException(f"no entry in {store.root} has a key that starts with {prefix!r}; see rewarm ls")
-    some = ", ".join(info.key[: len(prefix) + 6] for info in found[:5])
-    raise click.ClickException(f"{len(found)} entries have a key that starts with {prefix!r}: {some}; add digits")
 
 
 def _print(header: Header, info: EntryInfo, path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 # Bump when the bytes of any component change their meaning for programs that exist: a canonical form, the order or
 # the set of components. Every entry made before then becomes unreachable, and none can be served wrongly.
-KEY_SCHEMA = 1
+KEY_SCHEMA = 2
 
 TABLE: tuple[str, ...] = (
     "format",  # the schema of the key
@@ -35,31 +35,37 @@ TABLE: tuple[str, ...] = (
 )
 
 
+# A value whose text is longer than this many characters is not kept in a header, which every list reads.
+_SMALL = 2048
+
+
 class Component(NamedTuple):
     """One row of the table.
 
     Attributes:
       name: one of `TABLE`.
       digest: SHA-256 of the component's bytes, hexadecimal.
-      value: the value itself, as JSON, where it is small enough to keep in a header; else `None`.
+      value: the value itself, as JSON; `None` for bytes, which count by digest alone.
+      small: whether a header keeps the value.
     """
 
     name: str
     digest: str
     value: Any = None
+    small: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as plain JSON values."""
+        """The row as a header keeps it, in plain JSON values."""
         plain = {"name": self.name, "digest": self.digest}
-        return plain if self.value is None else {**plain, "value": self.value}
+        return {**plain, "value": self.value} if self.small and self.value is not None else plain
 
 
 def component(name: str, value: Any) -> Component:
-    """A row from `value`: bytes count by digest, any other (JSON) value also keeps its text."""
+    """A row from `value`: bytes count by digest, any other (JSON) value is also kept."""
     if isinstance(value, bytes):
         return Component(name, hashlib.sha256(value).hexdigest())
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return Component(name, hashlib.sha256(text.encode("ascii")).hexdigest(), value)
+    return Component(name, hashlib.sha256(text.encode("ascii")).hexdigest(), value, len(text) <= _SMALL)
 
 
 class KeyComponents(NamedTuple):
@@ -80,6 +86,10 @@ class KeyComponents(NamedTuple):
         """
         filled = {**rows, "format": component("format", KEY_SCHEMA)}
         return cls(tuple(filled[name] for name in TABLE))
+
+    def large_values(self) -> dict[str, Any]:
+        """Name to value, of the rows whose value a header does not keep."""
+        return {row.name: row.value for row in self.rows if not row.small}
 
     def key(self) -> str:
         """The key: 64 hexadecimal digits."""

@@ -6,8 +6,7 @@ the model, so an entry made on one host serves another that has the same instruc
 * CPU: the triple, the instruction-set features that are present, the number of threads that XLA divides work among
   (the same program compiled for one thread and for two gives other last bits), and the shape of the device
   assignment. The features that only steer tuning, the CPU's name, process index, device ids and the number of
-  devices of the host do not count. Where a JAX cannot serialise its topology (0.10), its fingerprint stands for
-  triple and features.
+  devices of the host do not count.
 * GPU: the topology, the platform's version and the shape of the assignment.
 * TPU: the topology, the platform's version (which names the libtpu build) and the assignment itself, since the
   executable depends on which devices it is made for.
@@ -16,17 +15,9 @@ the model, so an entry made on one host serves another that has the same instruc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rewarm.identity import wire
-
-# Words that XLA keeps among a CPU's features (`prefer-no-gather`) and that no instruction depends on.
-_TUNING = "prefer-"
-_ANY = 9
-_ANY_VALUE = 2
-_TARGET_MACHINE = 5
-_TRIPLE, _FEATURES = 1, 3
+from rewarm.identity.machine import Machine
 
 
 class TargetFacts(NamedTuple):
@@ -39,6 +30,7 @@ class TargetFacts(NamedTuple):
       assignment: device ids, shape (replicas, partitions).
       topology: the serialised topology, where this JAX has it.
       fingerprint: the topology's fingerprint, where this JAX has it.
+      machine: the CPU that code is made for; `None` elsewhere.
       threads: how many threads XLA:CPU divides the work of one program among; 0 elsewhere.
     """
 
@@ -48,6 +40,7 @@ class TargetFacts(NamedTuple):
     assignment: tuple[tuple[int, ...], ...]
     topology: bytes | None
     fingerprint: int | None
+    machine: Machine | None = None
     threads: int = 0
 
     @property
@@ -86,28 +79,6 @@ def _topology_digest(facts: TargetFacts) -> str:
 
 
 def _cpu(facts: TargetFacts) -> dict[str, Any]:
-    if facts.topology is None:
-        return {"topology": _topology_digest(facts)}
-    machine = {field.number: field.value for field in wire.fields(_target_machine(facts.topology))}
-    triple, features = machine.get(_TRIPLE, b""), machine.get(_FEATURES, b"")
-    if not (isinstance(triple, bytes) and isinstance(features, bytes) and triple):
-        raise ValueError("the CPU topology names no target machine")
-    return {"triple": triple.decode("utf-8"), "features": ",".join(_present(features.decode("utf-8")))}
-
-
-def _target_machine(topology: bytes) -> bytes:
-    """`CpuTopologyProto.target_machine_options`, from the bare message (0.9) or from an `Any` around it."""
-    outer = list(wire.fields(topology))
-    for field in outer:
-        if field.number == _ANY and isinstance(field.value, bytes):
-            inner = {part.number: part.value for part in wire.fields(field.value)}
-            value = inner.get(_ANY_VALUE)
-            return _target_machine(value) if isinstance(value, bytes) else b""
-    found = (field.data for field in outer if field.number == _TARGET_MACHINE and field.kind == wire.BYTES)
-    return next(found, b"")
-
-
-def _present(features: str) -> Iterator[str]:
-    for word in sorted(features.split(",")):
-        if word.startswith("+") and not word[1:].startswith(_TUNING):
-            yield word[1:]
+    if facts.machine is None:
+        raise ValueError("JAX does not say which CPU it makes code for")
+    return {"triple": facts.machine.triple, "features": ",".join(facts.machine.features)}

@@ -28,7 +28,7 @@ from rewarm.in_force import Said
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
-from rewarm.jax_adapter.session import Session
+from rewarm.jax_adapter.session import Runs, Session
 from rewarm.ledger import Event, Ledger, Stats
 
 logger = logging.getLogger("rewarm")
@@ -58,6 +58,7 @@ class Activation:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self._runs = Runs(self.ledger)
         self._flights = SingleFlight()
         self._renew_lock()
         if hasattr(os, "register_at_fork"):
@@ -126,11 +127,16 @@ class Activation:
         note_flags()
         seam.remember_defaults()
         if self._original is None:
+            events.listen_for_traces(self._traced)
             for path in _INTERNAL:
                 seam.hide_from_tracebacks(str(path))
         self._original = current
         seam.install(_compile_or_get_cached)
         self._in_place = True
+
+    def _traced(self, function: str, seconds: float) -> None:
+        if self._said is not None:
+            self.ledger.traced(function, seconds)
 
     # -- serving -----------------------------------------------------------------------------------------------
 
@@ -176,7 +182,7 @@ class Activation:
             if session is None:
                 while len(self._sessions) >= _SESSIONS_KEPT:
                     del self._sessions[next(iter(self._sessions))]
-                session = self._sessions[said, options] = Session(said, options, self.ledger, self._flights)
+                session = self._sessions[said, options] = Session(said, options, self.ledger, self._flights, self._runs)
             return session
 
     def _tell(self, line: str) -> None:

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable
 
 from rewarm.jax_adapter import seam
-from rewarm.ledger import Event
+from rewarm.ledger import Event, Explanation
 
 _PREFIX = "/jax/compilation_cache/"
+_TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"
 
 
 class JaxObserver:
@@ -24,18 +25,20 @@ class JaxObserver:
     """
 
     def __init__(self, *, explain: bool, log_compiles: bool, before_compile: Callable[[], None]) -> None:
+        self._explain = explain
         self._miss_level = logging.WARNING if explain else logging.DEBUG
         self._hit_level = logging.WARNING if log_compiles else logging.DEBUG
         self._before_compile = before_compile
 
-    def missed(self, program: str, key: str | None, reason: str) -> None:
+    def missed(self, program: str, key: str | None, reason: str, explanation: Explanation | None) -> None:
         """See `cache.Observer`."""
         _record("cache_misses")
+        why = explanation.summary if explanation is not None and self._explain else reason
         if key is None:
-            seam.compiler_log.log(self._miss_level, "Not caching '%s': %s", program, reason)
+            seam.compiler_log.log(self._miss_level, "Not caching '%s': %s", program, why)
         else:
             message = "PERSISTENT COMPILATION CACHE MISS for '%s' with key %r (%s)"
-            seam.compiler_log.log(self._miss_level, message, program, key, reason)
+            seam.compiler_log.log(self._miss_level, message, program, key, why)
         self._before_compile()
 
     def finished(self, event: Event) -> None:
@@ -80,3 +83,17 @@ def _record_seconds(name: str, seconds: float) -> None:
     import jax.monitoring
 
     jax.monitoring.record_event_duration_secs(_PREFIX + name, seconds)
+
+
+def listen_for_traces(heard: Callable[[str, float], None]) -> None:
+    """Call `heard(function, seconds)` whenever JAX has traced a function; for as long as the process lives.
+
+    JAX's own event of this name is the source (`jax/_src/dispatch.py`, JAXPR_TRACE_EVENT).
+    """
+    import jax.monitoring
+
+    def listen(event: str, seconds: float, **said: object) -> None:
+        if event == _TRACE_EVENT:
+            heard(str(said.get("fun_name", "unknown")), seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)

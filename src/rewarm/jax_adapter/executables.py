@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rewarm.identity import wire
+from rewarm.errors import OtherMachineError
+from rewarm.identity import Machine, machine_of_executable, wire
 from rewarm.jax_adapter.seam import Call
 
 _OBJECT_MAGICS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
@@ -21,12 +22,19 @@ def serialise(call: Call, executable: Any) -> bytes:
     return bytes(call.backend.serialize_executable(executable))
 
 
-def load(call: Call, raw: bytes) -> Any:
+def load(call: Call, machine: Machine | None, raw: bytes) -> Any:
     """An executable on the caller's own devices, with the caller's own options and host callbacks.
+
+    Raises:
+      OtherMachineError: it was made for a CPU with instructions that `machine`, this one, has not. Nothing was loaded.
+      Exception: what JAX raises.
 
     The callbacks of this process are passed along: an executable whose module calls the host, loaded without them,
     ends the process at its first call.
     """
+    made_for = machine_of_executable(raw) if machine is not None else None
+    if machine is not None and made_for is not None and (lacking := machine.lacks(made_for)):
+        raise OtherMachineError(f"it was made for a CPU with {' '.join(lacking[:8])}, which this one lacks")
     arguments = [raw, call.executable_devices, call.compile_options]
     if call.host_callbacks:
         arguments.append(call.host_callbacks)

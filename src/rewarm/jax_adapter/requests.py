@@ -10,14 +10,16 @@ import logging
 import sys
 import time
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewarm import settings
-from rewarm.cache import Request
+from rewarm.cache import Evidence, Request
+from rewarm.errors import NotFingerprintableError
 from rewarm.identity import (
     CanonicalOptions,
     Component,
     KeyComponents,
+    Program,
     TargetFacts,
     Toolchain,
     canonical_options,
@@ -25,8 +27,10 @@ from rewarm.identity import (
     canonical_target,
     component,
 )
+from rewarm.identity.option_files import content_of
+from rewarm.identity.program import signature_of, with_locations
 from rewarm.in_force import Settings
-from rewarm.jax_adapter import executables, seam
+from rewarm.jax_adapter import executables, machines, partitioning, seam
 from rewarm.jax_adapter.libraries import libraries
 from rewarm.jax_adapter.seam import Call
 
@@ -39,6 +43,7 @@ class Identifier:
     def __init__(self, in_force: Settings, toolchain: Toolchain) -> None:
         self._settings = in_force
         self._toolchain = toolchain
+        self._option_rows: dict[bytes, Component] = {}
         self._rows = functools.lru_cache(maxsize=256)(self._row)
         # Per client, and gone with it: JAX can drop its clients and make new ones.
         self._facts: weakref.WeakKeyDictionary[Any, dict[Any, TargetFacts]] = weakref.WeakKeyDictionary()
@@ -46,52 +51,88 @@ class Identifier:
     def request(self, call: Call) -> Request[Any]:
         """The request of one call. Where the key cannot be built, it says so and the program is only compiled."""
         since = time.perf_counter()
-        name, components, unkeyable, target = "unknown", None, None, ""
+        name, target, found, machine = "unknown", "", _Identity(), None
         try:
             program = canonical_program(call.computation, metadata_in_key=self._settings.metadata_in_key)
             name = program.name
             options = canonical_options(call.compile_options.SerializeAsString())
             facts = self._target_facts(call)
-            target = facts.summary()
-            unkeyable = program.unkeyable or _unkeyable_options(options)
-            if unkeyable is None:
-                components = self._components(program.canonical, options, facts)
+            target, machine = facts.summary(), facts.machine
+            found = self._identify(program, options, facts)
         except Exception as error:
             if self._settings.strict:
                 raise
-            unkeyable = f"the key cannot be built: {type(error).__name__}"
-            logger.warning("rewarm: %s for %s: %s; compiling, not caching", unkeyable, name, error)
+            found = _Identity(unkeyable=f"the key cannot be built: {type(error).__name__}: {error}")
+            logger.warning("rewarm: %s for %s; compiling, not caching", found.unkeyable, name)
         return Request(
             program=name,
-            components=components,
-            unkeyable=unkeyable,
+            components=found.components,
+            unkeyable=found.unkeyable,
+            bypass=found.bypass,
+            evidence=found.components and _evidence(call, program),
             key_seconds=time.perf_counter() - since,
             compile=functools.partial(seam.compile_now, call),
             serialise=functools.partial(executables.serialise, call),
-            load=functools.partial(executables.load, call),
+            load=functools.partial(executables.load, call, machine),
             same=functools.partial(executables.same_code, call.backend.platform),
             producer=producer(),
             target=target,
         )
 
+    def _identify(self, program: Program, options: CanonicalOptions, facts: TargetFacts) -> _Identity:
+        unkeyable = program.unkeyable or _fuel()
+        if unkeyable is not None:
+            return _Identity(unkeyable=unkeyable)
+        try:
+            callbacks = self._callbacks(program)
+        except NotFingerprintableError as error:
+            return _Identity(unkeyable=f"custom_partitioning: {error}")
+        components = self._components(program, callbacks, options, facts)
+        if options.outputs:
+            # An executable obeys these again after it was loaded, and whoever asks for a dump wants the compiler's.
+            return _Identity(components, bypass=f"the options ask the compiler to write: {', '.join(options.outputs)}")
+        return _Identity(components)
+
     def _target_facts(self, call: Call) -> TargetFacts:
         known = self._facts.setdefault(call.backend, {})
         asked = (call.devices.shape, tuple(device.id for device in call.devices.flat))
         if asked not in known:
-            known[asked] = _ask_for_facts(call)
+            known[asked] = self._ask_for_facts(call)
         return known[asked]
 
-    def _components(self, program: bytes, options: CanonicalOptions, facts: TargetFacts) -> KeyComponents:
+    def _ask_for_facts(self, call: Call) -> TargetFacts:
+        platform, devices = call.backend.platform, call.flat_devices()
+        rows = call.devices if call.devices.ndim == 2 else call.devices.reshape(1, -1)
+        topology, fingerprint = seam.topology(devices)
+        machine = None
+        if platform == "cpu":
+            toolchain = self._rows("toolchain", platform, "").digest
+            memo = self._settings.directory / machines.MEMO
+            machine = machines.cpu_machine(call.backend, topology, fingerprint, toolchain, memo)
+        return TargetFacts(
+            platform=platform,
+            platform_version=str(call.backend.platform_version),
+            device_kinds=tuple(str(device.device_kind) for device in devices),
+            assignment=tuple(tuple(int(device.id) for device in row) for row in rows),
+            topology=topology,
+            fingerprint=fingerprint,
+            machine=machine,
+            threads=settings.cpu_threads() if platform == "cpu" else 0,
+        )
+
+    def _components(
+        self, program: Program, callbacks: Component, options: CanonicalOptions, facts: TargetFacts
+    ) -> KeyComponents:
         hooks = seam.salt_of_hooks(sys.argv)
         return KeyComponents.of(
             {
-                "program": component("program", program),
-                "callbacks": self._rows("callbacks"),
-                "options": self._rows("options", options.canonical),
+                "program": component("program", program.canonical),
+                "callbacks": callbacks,
+                "options": self._options(options),
                 "inputs": self._rows("inputs", options.inputs),
                 "toolchain": self._rows("toolchain", facts.platform, options.cuda_directory),
                 "target": self._rows("target", facts),
-                "salt": self._rows("salt", hooks),
+                "salt": self._rows("salt", hooks, self._declared()),
             }
         )
 
@@ -99,11 +140,24 @@ class Identifier:
         """One row of the table; remembered, since the programs of a process share all of them but `program`."""
         return component(name, getattr(self, f"_{name}_value")(*facts))
 
-    def _callbacks_value(self) -> str:
-        return "none"  # programs whose compilation runs Python have no key
+    def _callbacks(self, program: Program) -> Component:
+        if not program.callbacks:
+            return self._rows("callbacks")
+        return component("callbacks", partitioning.callbacks_value(program.callbacks))
 
-    def _options_value(self, canonical: bytes) -> bytes:
-        return canonical
+    def _callbacks_value(self) -> str:
+        return "none"
+
+    def _options(self, options: CanonicalOptions) -> Component:
+        row = self._option_rows.get(options.canonical)
+        if row is None:
+            row = self._option_rows[options.canonical] = component("options", options.value)
+        return row
+
+    def _declared(self) -> tuple[tuple[str, ...], ...]:
+        """The content of the files and the variables that the user declared, as they are now."""
+        files = tuple(content_of(path) for path in self._settings.extra_files)
+        return files, tuple(settings.digest_of_variable(name) for name in self._settings.extra_variables)
 
     def _inputs_value(self, inputs: tuple[tuple[str, str, str], ...]) -> list[list[str]]:
         return [list(file) for file in inputs]
@@ -117,18 +171,31 @@ class Identifier:
     def _target_value(self, facts: TargetFacts) -> dict[str, Any]:
         return canonical_target(facts)
 
-    def _salt_value(self, hooks: tuple[str, ...]) -> dict[str, Any]:
+    def _salt_value(self, hooks: tuple[str, ...], declared: tuple[tuple[str, ...], ...]) -> dict[str, Any]:
         hook, *flags = hooks
-        said = {"salt": self._settings.salt, "custom_hook": hook, "flags": flags}
+        said: dict[str, Any] = {"salt": self._settings.salt, "custom_hook": hook, "flags": flags}
+        files, variables = declared
+        if files:
+            said["files"] = list(files)
+        if variables:
+            said["variables"] = dict(zip(self._settings.extra_variables, variables, strict=True))
         return {**said, "metadata": True} if self._settings.metadata_in_key else said
 
 
-def _unkeyable_options(options: CanonicalOptions) -> str | None:
-    if _fuel_is_set():
-        return "XLA_FLAGS has --xla_fuel, which counts over the whole process"
-    if options.outputs:
-        return f"the options ask the compiler to write: {', '.join(options.outputs)}"
-    return None
+class _Identity(NamedTuple):
+    """What came of identifying a program: components, or why there are none, and whether they are to be used."""
+
+    components: KeyComponents | None = None
+    unkeyable: str | None = None
+    bypass: str | None = None
+
+
+def _evidence(call: Call, program: Program) -> Evidence:
+    return Evidence(
+        canonical=program.canonical,
+        signature=functools.partial(signature_of, call.computation),
+        source=functools.partial(with_locations, call.computation),
+    )
 
 
 _seen_flags: set[str] = set()
@@ -139,24 +206,11 @@ def note_flags() -> None:
     _seen_flags.add(settings.xla_flags())
 
 
-def _fuel_is_set() -> bool:
+def _fuel() -> str | None:
     note_flags()
-    return any("--xla_fuel" in flags for flags in _seen_flags)
-
-
-def _ask_for_facts(call: Call) -> TargetFacts:
-    devices = call.flat_devices()
-    rows = call.devices if call.devices.ndim == 2 else call.devices.reshape(1, -1)
-    serialized, fingerprint = seam.topology(devices)
-    return TargetFacts(
-        platform=call.backend.platform,
-        platform_version=str(call.backend.platform_version),
-        device_kinds=tuple(str(device.device_kind) for device in devices),
-        assignment=tuple(tuple(int(device.id) for device in row) for row in rows),
-        topology=serialized,
-        fingerprint=fingerprint,
-        threads=settings.cpu_threads() if call.backend.platform == "cpu" else 0,
-    )
+    if any("--xla_fuel" in flags for flags in _seen_flags):
+        return "XLA_FLAGS has --xla_fuel, which counts over the whole process"
+    return None
 
 
 def _last_values(arguments: str) -> list[str]:

@@ -276,6 +276,51 @@ def verification_error(message: str, key: str, stored: bytes, compiled: bytes) -
 
 
 # ---------------------------------------------------------------------------------------------------------------
+# Python that runs while a program compiles
+
+
+def partitioning_call(address: str) -> dict[str, Any] | None:
+    """What a `custom_partitioning` call's Python is made of, by name; `None` when JAX does not know the address."""
+    from jax._src import custom_partitioning
+
+    info = custom_partitioning._sharding_callbacks.get(address.encode())
+    if info is None:
+        return None
+    parts = ("partition", "infer_sharding_from_operands", "propagate_user_sharding", "static_args", "mesh")
+    # The last holds how shardings are turned into JAX's, which the user chooses too (decode_shardings).
+    decoding = inspect.getclosurevars(info.to_mesh_pspec_sharding).nonlocals.get("decode_shardings")
+    told = {name: getattr(info, name) for name in (*parts, "in_tree", "out_tree")}
+    return {**told, "decode_shardings": decoding, "platforms": tuple(info.module_context.platforms)}
+
+
+def trace_context() -> tuple[Any, ...]:
+    """The values of JAX's options that shape a trace, as they are for this thread now."""
+    return tuple(_axes(value) or value for value in _holders().trace_context())
+
+
+def _axes(value: Any) -> tuple[Any, ...] | None:
+    """What is in JAX's environment of axes, whose own text is an address; `None` for anything else."""
+    if type(value).__name__ != "AxisEnv":
+        return None
+    names = ("axis_sizes", "spmd_axis_names", "explicit_mesh_axis_names")
+    return tuple((name, getattr(value, name)) for name in names if hasattr(value, name))
+
+
+def jitted_type() -> type:
+    """The type of what `jax.jit` returns."""
+    import jax
+
+    return type(jax.jit(lambda: None))
+
+
+def jitted_parts(function: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function that was jitted, and what it was jitted with."""
+    info = function._jit_info
+    names = [name for name in info._fields if not name.startswith("fun_")]
+    return function._fun, tuple((name, getattr(info, name)) for name in names)
+
+
+# ---------------------------------------------------------------------------------------------------------------
 # Backends and devices
 
 
@@ -317,3 +362,30 @@ def topology(devices: Sequence[Any]) -> tuple[bytes | None, int | None]:
     if serialized is None and hasattr(described, "fingerprint"):
         fingerprint = int(described.fingerprint())
     return serialized, fingerprint
+
+
+_SMALLEST = """
+module @smallest {
+  func.func public @main(%x: tensor<f32>) -> tensor<f32> {
+    return %x : tensor<f32>
+  }
+}
+"""
+
+
+def compile_smallest(backend: Any) -> bytes:
+    """The serialised executable of a program that does nothing, to see what this backend writes into it."""
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+
+    with mlir.make_ir_context(), ir.Location.unknown():
+        module = ir.Module.parse(_SMALLEST)
+        options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
+        devices = xla_client.DeviceList(tuple(backend.local_devices()[:1]))
+        compile_ = inspect.unwrap(compiler.backend_compile_and_load)
+        executable = compile_(backend, module, devices, options, [])
+    return bytes(
+        backend.serialize_executable(executable) if hasattr(backend, "serialize_executable") else executable.serialize()
+    )

@@ -6,22 +6,25 @@ another at the next compile.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 from rewarm import policy
 from rewarm.cache import CompileCache
 from rewarm.coordination import SingleFlight
 from rewarm.errors import ContentsDifferError, StoreError
+from rewarm.explain import Catalogue, Explainer
 from rewarm.identity import Toolchain
-from rewarm.in_force import Said, default_directory, resolve
+from rewarm.in_force import Said, Settings, default_directory, resolve
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.options import host_options
-from rewarm.jax_adapter.requests import Identifier
+from rewarm.jax_adapter.requests import Identifier, producer
 from rewarm.jax_adapter.seam import Call, JaxOptions
-from rewarm.ledger import Ledger
+from rewarm.ledger import Ledger, RunWriter
 from rewarm.policy import Thresholds
 from rewarm.store import LocalStore
 
@@ -30,15 +33,43 @@ logger = logging.getLogger("rewarm")
 LIBRARIES_MEMO = "libraries.json"
 
 
+class Runs:
+    """The runs on disk that this process writes, one for each cache directory that it uses."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._writers: dict[Path, RunWriter] = {}
+
+    def of(self, in_force: Settings) -> RunWriter:
+        """The run in a cache directory, under the settings that first used it."""
+        if in_force.directory not in self._writers:
+            if not self._writers:
+                atexit.register(self._end)
+            about = {"versions": producer(), "settings": _plain(in_force)}
+            self._writers[in_force.directory] = RunWriter(in_force.directory, about)
+        return self._writers[in_force.directory]
+
+    def _end(self) -> None:
+        stats = self._ledger.stats().as_dict()
+        for writer in self._writers.values():
+            writer.end(stats)
+
+
+def _plain(in_force: Settings) -> dict[str, Any]:
+    plain = (bool, int, float, str, type(None))
+    return {name: value if isinstance(value, plain) else str(value) for name, value in in_force._asdict().items()}
+
+
 class Session:
     """Serves calls of JAX under one set of settings."""
 
-    def __init__(self, said: Said, options: JaxOptions, ledger: Ledger, flights: SingleFlight) -> None:
+    def __init__(self, said: Said, options: JaxOptions, ledger: Ledger, flights: SingleFlight, runs: Runs) -> None:
         self.settings = resolve(said, host_options(options))
         self.identifier = Identifier(self.settings, Toolchain(self.settings.directory / LIBRARIES_MEMO))
         self._options = options
         self._ledger = ledger
         self._flights = flights
+        self._runs = runs
         self._lock = threading.Lock()
         self._cache: CompileCache | None = None
         self._told: set[str] = set()
@@ -103,6 +134,8 @@ class Session:
             ledger=self._ledger,
             flights=self._flights,
             observer=observer,
+            run=self._runs.of(in_force) if store is not None else None,
+            explainer=Explainer(store, Catalogue(in_force.directory)),
             level=in_force.compression_level,
             strict=in_force.strict,
             check_contents=in_force.check_contents,

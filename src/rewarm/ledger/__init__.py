@@ -1,7 +1,8 @@
-"""What happened: one event per request, and the numbers they add up to."""
+"""What happened: one event per request, the numbers they add up to, and runs on disk."""
 
-from rewarm.ledger.events import Event, Seconds
+from rewarm.ledger.events import Change, Event, Explanation, Finding, Seconds
+from rewarm.ledger.journal import RunWriter
 from rewarm.ledger.ledger import Ledger
 from rewarm.ledger.stats import Stats
 
-__all__ = ["Event", "Ledger", "Seconds", "Stats"]
+__all__ = ["Change", "Event", "Explanation", "Finding", "Ledger", "RunWriter", "Seconds", "Stats"]

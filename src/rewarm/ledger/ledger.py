@@ -6,6 +6,7 @@ Not promised: every event for ever. The newest 100,000 are kept; the counters co
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import Counter, deque
 from types import MappingProxyType
@@ -26,9 +27,11 @@ class Ledger:
             os.register_at_fork(after_in_child=self._renew_lock)
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
         self._numbers: Counter[str] = Counter()
-        self._seconds = {"saved": 0.0, "compiling": 0.0, "overhead": 0.0, "loading": 0.0}
+        self._seconds = {"saved": 0.0, "compiling": 0.0, "overhead": 0.0, "loading": 0.0, "tracing": 0.0}
         self._not_stored: Counter[str] = Counter()
         self._left_to_jax: Counter[str] = Counter()
+        self._traces: Counter[str] = Counter()
+        self._asked: Counter[tuple[str, str]] = Counter()
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -47,12 +50,15 @@ class Ledger:
                 bytes_read=event.bytes_read,
                 bytes_written=event.bytes_written,
             )
+            if event.key is not None:
+                self._asked[event.program, event.key] += 1
             if event.not_stored is not None:
                 self._not_stored[event.not_stored] += 1
             self._seconds["saved"] += event.seconds_saved
             self._seconds["compiling"] += event.seconds.compile
             self._seconds["loading"] += event.seconds.load
-            self._seconds["overhead"] += event.seconds.key + event.seconds.fetch + event.seconds.store
+            seconds = event.seconds
+            self._seconds["overhead"] += seconds.key + seconds.fetch + seconds.store + seconds.explain
 
     def error(self) -> None:
         """Count one failure of a store, a loader or a serialiser."""
@@ -64,6 +70,12 @@ class Ledger:
         with self._lock:
             self._left_to_jax[reason] += 1
 
+    def traced(self, function: str, seconds: float) -> None:
+        """Count one trace of a function by JAX, inner functions included."""
+        with self._lock:
+            self._traces[function] += 1
+            self._seconds["tracing"] += seconds
+
     def events(self) -> list[Event]:
         """The events so far, oldest first."""
         with self._lock:
@@ -72,10 +84,35 @@ class Ledger:
     def stats(self) -> Stats:
         """The numbers so far."""
         with self._lock:
-            counted = {name: self._numbers[name] for name in _COUNTED}
+            counted: dict[str, Any] = {name: self._numbers[name] for name in _COUNTED}
+            counted["traces"] = sum(self._traces.values())
             timed: dict[str, Any] = {f"seconds_{name}": value for name, value in self._seconds.items()}
-            reasons = MappingProxyType(dict(self._not_stored)), MappingProxyType(dict(self._left_to_jax))
-        return Stats(not_stored=reasons[0], left_to_jax=reasons[1], **counted, **timed)
+            tables: dict[str, Any] = {
+                "not_stored": MappingProxyType(dict(self._not_stored)),
+                "left_to_jax": MappingProxyType(dict(self._left_to_jax)),
+                "traced_again": MappingProxyType(self._traced_again()),
+            }
+        return Stats(**tables, **counted, **timed)
+
+    def _traced_again(self) -> dict[str, int]:
+        """Programs that JAX traced and wanted again, although it had them: the same key, and a trace for each time.
+
+        A program that is wanted again without a trace was lowered once and compiled twice, which is the user's doing.
+        """
+        traces: Counter[str] = Counter()
+        for function, count in self._traces.items():
+            traces[_module_name(function)] += count
+        again: Counter[str] = Counter()
+        for (program, _), count in self._asked.items():
+            times = min(count, traces[program])
+            if times > 1:
+                again[program] += times - 1
+        return dict(again)
+
+
+def _module_name(function: str) -> str:
+    """What JAX calls the module of a function: letters, digits, `_`, `.` and `-` stay."""
+    return "jit_" + re.sub(r"[^\w.-]", "_", function)
 
 
 _COUNTED = ("requests", "hits", "misses", "stored", "quarantined", "errors", "bytes_read", "bytes_written")

@@ -24,10 +24,14 @@ class Stats:
       quarantined: files put aside because they were not the entry they were named.
       errors: times that a store, a loader or a serialiser failed.
       left_to_jax: programs handed to JAX's own code, by reason; they are not among the requests.
+      traces: functions that JAX traced, inner ones included.
+      traced_again: programs that JAX traced again although nothing differed, and how often: its own cache in memory
+        missed, often since a function was made anew (a `jax.jit` or a lambda within a loop). Not a matter of rewarm.
       seconds_saved: compile time that hits spared, less what fetching and loading them took.
       seconds_compiling: time spent compiling misses.
-      seconds_overhead: time spent on keys, fetching, and storing.
+      seconds_overhead: time spent on keys, fetching, storing and explaining.
       seconds_loading: time spent making executables of entries.
+      seconds_tracing: time that JAX spent tracing.
       bytes_read: of entries fetched.
       bytes_written: of entries stored.
     """
@@ -40,17 +44,20 @@ class Stats:
     quarantined: int = 0
     errors: int = 0
     left_to_jax: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    traces: int = 0
+    traced_again: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     seconds_saved: float = 0.0
     seconds_compiling: float = 0.0
     seconds_overhead: float = 0.0
     seconds_loading: float = 0.0
+    seconds_tracing: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers as plain JSON values."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**plain, "not_stored": dict(self.not_stored), "left_to_jax": dict(self.left_to_jax)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in plain.items()}
 
     def line(self) -> str:
         """One line for people."""

@@ -26,7 +26,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rewarm.errors import BadEntryError, StoreError
@@ -179,14 +179,19 @@ class LocalStore:
             return f"it belongs to uid {status.st_uid}"
         return "others may write to it" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
 
-    def remove_leftovers(self) -> int:
-        """Remove quarantine, temporary files of lost writers and empty directories; returns how many files went."""
+    def remove_leftovers(self, patterns: Iterable[str] = ()) -> int:
+        """Remove quarantine, temporary files of lost writers and empty directories; returns how many files went.
+
+        `patterns` name more files of rewarm's below the root that go as well, such as "runs/*.jsonl".
+        """
         gone = 0
-        for path in [*self.quarantined(), *self.root.glob("[0-9a-f][0-9a-f]/.*.tmp")]:
+        mine = [path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", *patterns) for path in self.root.glob(pattern)]
+        for path in [*self.quarantined(), *mine]:
             with contextlib.suppress(OSError):
                 _remove(path)
                 gone += 1
-        for folder in [self.root / QUARANTINE, *(self.root / shard for shard in _SHARDS)]:
+        folders = sorted({path.parent for path in mine} - {self.root}, reverse=True)
+        for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in _SHARDS)]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         return gone

@@ -1,0 +1,104 @@
+"""`rewarm explain`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from rewarm.cli.common import directory_option, json_option, open_store, print_json, seconds
+from rewarm.explain.afterwards import completed, misses
+from rewarm.explain.text import lines
+from rewarm.ledger.runs import RunInfo, find_run, iterate_events, runs
+from rewarm.store import LocalStore
+
+
+@click.command()
+@click.argument("key", required=False)
+@click.option("--run", "run_id", metavar="ID", help="The run to look at; a prefix is enough. Default: the last.")
+@click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
+@directory_option
+@json_option
+def command(key: str | None, run_id: str | None, program: str | None, directory: str | None, as_json: bool) -> None:
+    """Say why programs were compiled: the misses of the last run, or the last miss of KEY (a prefix is enough)."""
+    store = open_store(directory)
+    if key is not None:
+        info, found = _last_of(store, key.lower(), run_id)
+    else:
+        info = find_run(store.root, run_id)
+        found = list(misses(iterate_events(info.path)))
+    if program is not None:
+        found = [event for event in found if program in str(event.get("program"))]
+    told = [_told(event, store) for event in found]
+    if as_json:
+        print_json({"run": _plain(info), "misses": told})
+    else:
+        _print(info, told)
+
+
+def _last_of(store: LocalStore, prefix: str, run_id: str | None) -> tuple[RunInfo, list[Mapping[str, Any]]]:
+    for info in [find_run(store.root, run_id)] if run_id is not None else runs(store.root):
+        found = [event for event in misses(iterate_events(info.path)) if str(event.get("key")).startswith(prefix)]
+        if found:
+            return info, found[-1:]
+    raise click.ClickException(
+        f"no run in {store.root} has a miss whose key starts with {prefix!r}: it hit, or its run is not kept any more; "
+        f"see rewarm explain without a key, or compare two entries with rewarm diff"
+    )
+
+
+def _told(event: Mapping[str, Any], store: LocalStore) -> dict[str, Any]:
+    explanation = completed(event, store)
+    return {**event, "explanation": dataclasses.asdict(explanation) if explanation is not None else None}
+
+
+def _plain(info: RunInfo) -> dict[str, Any]:
+    return {**dataclasses.asdict(info), "path": str(info.path), "about": dict(info.about)}
+
+
+def _print(info: RunInfo, told: list[dict[str, Any]]) -> None:
+    for line in (*_head(info), *(line for event in told for line in _miss(event))):
+        click.echo(line)
+    if not told:
+        click.echo("no misses")
+
+
+def _head(info: RunInfo) -> Iterator[str]:
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(info.started))
+    yield f"run {info.id}, {started}, {info.state}: {' '.join(info.argv)}"
+    stats = info.stats or {}
+    again = stats.get("traced_again") or {}
+    if stats:
+        yield f"{stats.get('requests')} requests, {stats.get('hits')} hits, {stats.get('misses')} misses"
+    for program, times in sorted(again.items()):
+        yield (
+            f"traced again, {times} times: {program}. Nothing differed; JAX's own cache in memory missed, as for a "
+            f"function that is made anew each time. This is no miss of the compilation cache"
+        )
+
+
+def _miss(event: Mapping[str, Any]) -> Iterator[str]:
+    key = str(event.get("key") or "no key")[:12]
+    took = (event.get("seconds") or {}).get("compile")
+    kept = "stored" if event.get("stored") else f"not stored: {event.get('not_stored')}"
+    yield ""
+    yield f"{event.get('program')}  {key}  compiled in {seconds(took)}, {kept}"
+    explanation = event.get("explanation")
+    if explanation is None:
+        yield f"  {event.get('reason')}"
+        return
+    yield f"  {_short(explanation['summary'])}"
+    from rewarm.explain.afterwards import explanation_of
+
+    said = explanation_of(event)
+    assert said is not None
+    for line in lines(said):
+        yield f"    {line}"
+
+
+def _short(summary: str) -> str:
+    """The first part of a summary; the lines below it say the rest."""
+    return summary.split(", but:", maxsplit=1)[0]

@@ -1,0 +1,210 @@
+"""What a cache directory has known: one line for each miss, found again by program, by name or by structure.
+
+Not promised: completeness. The catalogue is a hint for explanations; keys and entries never depend on it, and losing
+it loses explanations alone.
+
+    <root>/explain/<2 hex>.jsonl         lines of `Remembered`, the newest last; at most 64 KiB each
+    <root>/explain/values/<64 hex>.json  the value of a component, by its digest; at most 512
+
+A line is written to the file of each of its tags, so a look-up reads three small files, whatever the directory holds.
+
+Races, and their worst outcome:
+
+* two writers of one file: each line is one write to a file opened for appending; lines do not mix on a local disk. A
+  line that is torn all the same is passed over.
+* a writer beside somebody who shortens the file: the line can be lost, and with it one explanation.
+* two writers of one value: both write the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FOLDER = "explain"
+_VALUES = "values"
+_FILE_BYTES = 64 * 1024
+_VALUES_KEPT = 512
+_SIGNATURE_KEPT = 600
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+STORED, NOT_STORED = "stored", "not stored"
+
+
+class Remembered(NamedTuple):
+    """One miss, as the catalogue keeps it.
+
+    Attributes:
+      key: 64 hexadecimal digits.
+      program: the module's name.
+      time: seconds since the epoch.
+      outcome: `STORED` or `NOT_STORED`.
+      why: for `NOT_STORED`, why.
+      components: name to digest, in the order of the key's table.
+      structure, attributes, operations: see `identity.program.Shape`.
+      signature: the types of the main function, cut to 600 characters.
+      producer: versions of what compiled it.
+    """
+
+    key: str
+    program: str
+    time: float
+    outcome: str
+    why: str
+    components: Mapping[str, str]
+    structure: str
+    attributes: str
+    operations: int
+    signature: str
+    producer: Mapping[str, str]
+
+
+def shortened(signature: str) -> str:
+    """A signature as the catalogue keeps it: whole, or its start and a digest of the rest."""
+    if len(signature) <= _SIGNATURE_KEPT:
+        return signature
+    digest = hashlib.sha256(signature.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return f"{signature[:_SIGNATURE_KEPT]}... {digest}"
+
+
+class Catalogue:
+    """The catalogue of the cache directory `root`. Nothing here raises: a hint that cannot be kept is not kept."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+        self._written: set[str] = set()
+
+    def remember(self, one: Remembered, values: Mapping[str, Any]) -> None:
+        """Keep a miss, and the values of its components (digest to value) that are not kept yet."""
+        line = json.dumps(one._asdict(), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=False, exist_ok=True)
+            for name in {_file_of(tag) for tag in _tags(one.program, one.components, one.structure)}:
+                self._append(self._folder / name, line)
+        for digest, value in values.items():
+            self._keep_value(digest, value)
+
+    def alike(self, program: str, components: Mapping[str, str], structure: str) -> list[Remembered]:
+        """What is remembered of the same program, the same name or the same structure, the newest first."""
+        names = {_file_of(tag) for tag in _tags(program, components, structure)}
+        found = {one for name in names for one in self._read(self._folder / name)}
+        near = [_Hashed.unwrap(one) for one in found]
+        wanted = [one for one in near if _is_alike(one, program, components, structure)]
+        return sorted(wanted, key=lambda one: one.time, reverse=True)
+
+    def value(self, digest: str) -> Any:
+        """The value of a component, or `None` when it is not kept."""
+        try:
+            return json.loads(_contents(self._folder / _VALUES / f"{digest}.json"))
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _append(self, path: Path, line: bytes) -> None:
+        descriptor = os.open(path, _APPEND, 0o600)
+        try:
+            os.write(descriptor, line)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        if size > _FILE_BYTES:
+            _shorten(path)
+
+    def _read(self, path: Path) -> Iterator[_Hashed]:
+        with contextlib.suppress(OSError):
+            for line in _contents(path).splitlines():
+                with contextlib.suppress(ValueError, TypeError, RecursionError):
+                    yield _Hashed(Remembered(**json.loads(line)))
+
+    def _keep_value(self, digest: str, value: Any) -> None:
+        if digest in self._written:
+            return
+        self._written.add(digest)
+        folder = self._folder / _VALUES
+        path = folder / f"{digest}.json"
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if not path.exists():
+                _replace(path, json.dumps(value, separators=(",", ":")).encode("ascii"))
+                _keep_newest(folder)
+
+
+class _Hashed:
+    """A remembered miss that can be told from another in a set: it lies in up to three files."""
+
+    def __init__(self, one: Remembered) -> None:
+        self.one = one
+        self._identity = (one.key, one.time, one.outcome)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def unwrap(self) -> Remembered:
+        return self.one
+
+
+def _tags(program: str, components: Mapping[str, str], structure: str) -> Iterable[str]:
+    return f"name {program}", f"program {components.get('program')}", f"structure {structure}"
+
+
+def _file_of(tag: str) -> str:
+    return f"{hashlib.sha256(tag.encode('utf-8', 'surrogateescape')).hexdigest()[:2]}.jsonl"
+
+
+def _is_alike(one: Remembered, program: str, components: Mapping[str, str], structure: str) -> bool:
+    same_program = one.components.get("program") == components.get("program")
+    return same_program or one.program == program or one.structure == structure
+
+
+def _contents(path: Path) -> bytes:
+    """The end of a file, as much as a catalogue's file may hold; a FIFO under its name gives nothing."""
+    descriptor = os.open(path, _READ)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size > 2 * _FILE_BYTES:
+            file.seek(size - 2 * _FILE_BYTES)
+        return file.read(2 * _FILE_BYTES)
+
+
+def _shorten(path: Path) -> None:
+    """Keep the newer half."""
+    lines = _contents(path).splitlines(keepends=True)
+    kept: list[bytes] = []
+    room = _FILE_BYTES // 2
+    for line in reversed(lines):
+        room -= len(line)
+        if room < 0:
+            break
+        kept.insert(0, line)
+    _replace(path, b"".join(kept))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _keep_newest(folder: Path) -> None:
+    items = list(folder.iterdir())
+    if len(items) > _VALUES_KEPT:
+        for path in sorted(items, key=lambda item: item.stat().st_mtime)[: len(items) - _VALUES_KEPT // 2]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,102 @@
+"""How one program differs from another: components first, then the programs themselves where their lines are kept.
+
+Not promised: that both programs can be read. An entry of another jaxlib, or one that was made before programs were
+kept, is compared by its components alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rewarm.cache import COMPONENTS, PROGRAM, SOURCE
+from rewarm.envelope import Entry
+from rewarm.errors import BadEntryError
+from rewarm.explain import programs
+from rewarm.explain.components import changes_in
+from rewarm.explain.programs import Difference
+from rewarm.identity.program import Listing, list_operations
+from rewarm.ledger import Change, Explanation, Finding
+
+_SHOWN = 3
+
+
+def compare_entries(before: Entry, after: Entry) -> Explanation:
+    """How the entry `after` differs from the entry `before`."""
+    old, new = components_of(before), components_of(after)
+    differs = tuple(name for name in new if old.get(name) != new[name])
+    values = values_of(before), values_of(after)
+    producers = before.header.producer, after.header.producer
+    changes: list[Change] = []
+    findings: tuple[Finding, ...] = ()
+    for name in differs:
+        if name == "program":
+            difference = compare_programs(listing_of(before), listing_of(after))
+            changes += difference.changes
+            findings = difference.findings
+        else:
+            changes += changes_in(name, values[0].get(name), values[1].get(name), producers)
+    summary = summarise("the two entries", differs, changes, findings) if differs else "the same key"
+    return Explanation(summary, before.header.key, differs, tuple(changes), findings)
+
+
+def components_of(entry: Entry) -> dict[str, str]:
+    """Name to digest."""
+    return {str(row.get("name")): str(row.get("digest")) for row in entry.header.components}
+
+
+def values_of(entry: Entry) -> dict[str, Any]:
+    """Name to value, of the components whose value the entry keeps."""
+    small = {str(row["name"]): row["value"] for row in entry.header.components if row.get("value") is not None}
+    try:
+        large = json.loads(entry.section(COMPONENTS))
+    except (BadEntryError, ValueError, RecursionError):
+        large = {}
+    return {**small, **large} if isinstance(large, dict) else small
+
+
+def listing_of(entry: Entry, limit: int | None = None) -> Listing | None:
+    """The program's lines, with source lines where the entry has them.
+
+    `None` when they cannot be read, or when the canonical program is larger than `limit` bytes.
+    """
+    sizes = {section.name: section.raw_length for section in entry.header.sections}
+    if limit is not None and sizes.get(PROGRAM, 0) > limit:
+        return None
+    for section in (SOURCE, PROGRAM):
+        try:
+            return list_operations(entry.section(section))
+        except (BadEntryError, ValueError, ImportError):
+            continue
+    return None
+
+
+def compare_programs(before: Listing | None, after: Listing | None) -> Difference:
+    """As `programs.compare`, also where one of the two cannot be read."""
+    if before is None or after is None:
+        return Difference((), (Finding("unfinished", "the programs differ; one of them is not kept, or unreadable"),))
+    return programs.compare(before, after)
+
+
+def summarise(what: str, differs: Iterable[str], changes: Iterable[Change], findings: Iterable[Finding]) -> str:
+    """One line: what is compared, the components that differ, the first changes, and what they mean."""
+    by_component: dict[str, list[Change]] = {name: [] for name in differs}
+    for change in changes:
+        by_component.setdefault(change.component, []).append(change)
+    parts = [_part(name, found) for name, found in by_component.items()]
+    meaning = [finding.text for finding in findings]
+    return f"{what}: {'; '.join([*parts, *meaning])}"
+
+
+def _part(name: str, changes: list[Change]) -> str:
+    told = [_told(change) for change in changes[:_SHOWN]]
+    more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+    return f"{name} differs" + (f" ({', '.join(told)}{more})" if told else "")
+
+
+def _told(change: Change) -> str:
+    if change.component == "program":
+        where = f" at {change.item}" if change.item else ""
+        return f"{change.before or 'nothing'} → {change.after or 'nothing'}{where}"
+    return f"{change.item} {change.before} → {change.after}".strip()

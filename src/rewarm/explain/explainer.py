@@ -1,0 +1,195 @@
+"""Explains misses as they happen, and keeps what later misses will be compared with.
+
+Not promised: every detail while the program runs. A miss may cost 50 ms for this at most, so a large program's lines
+are not compared here; `rewarm explain` does that afterwards, from the entries.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rewarm.cache import Request
+from rewarm.envelope import open_entry
+from rewarm.errors import BadEntryError, StoreError
+from rewarm.explain import nearest, programs
+from rewarm.explain.catalogue import NOT_STORED, STORED, Catalogue, Remembered, shortened
+from rewarm.explain.components import changes_in
+from rewarm.explain.difference import listing_of, summarise
+from rewarm.explain.programs import Difference
+from rewarm.identity.program import Listing, list_operations, shape_of
+from rewarm.ledger import Change, Event, Explanation, Finding
+from rewarm.store import Store
+
+logger = logging.getLogger("rewarm")
+
+# Listing a program takes some 25 microseconds for each operation, of some 12 bytes. Two programs of this many bytes
+# are compared in about 30 ms; larger ones when somebody asks.
+INLINE_BYTES = 6 * 1024
+
+_SHAPES_SHOWN = 5
+
+
+class Explainer:
+    """Explains the misses of one store. Safe for any number of threads; never raises."""
+
+    def __init__(self, store: Store | None, catalogue: Catalogue) -> None:
+        self._store = store
+        self._catalogue = catalogue
+
+    def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
+        """Why `request` is a miss, besides the `reason` that the cache has."""
+        if request.components is None:
+            text = f"it cannot have a key: {reason}"
+            return Explanation(text, findings=(Finding("unkeyable", reason),))
+        if request.bypass is not None:
+            return Explanation(f"not looked up: {reason}", findings=(Finding("bypassed", reason),))
+        if self._store is None or request.evidence is None:
+            return Explanation(reason, findings=(Finding("unfinished", reason),))
+        try:
+            return self._compared(request, _remembered(request), quarantined)
+        except Exception as error:
+            logger.debug("rewarm: no explanation for %s", request.program, exc_info=True)
+            text = f"it cannot be explained: {type(error).__name__}: {error}"
+            return Explanation(text, findings=(Finding("unfinished", text),))
+
+    def remember(self, request: Request[Any], event: Event) -> None:
+        """Keep a finished miss for later ones."""
+        if request.components is None or request.evidence is None or event.key is None or self._store is None:
+            return
+        try:
+            why = event.not_stored or ""
+            outcome = STORED if event.stored else NOT_STORED
+            one = _remembered(request)
+            values = {row.digest: row.value for row in request.components.rows if row.value is not None}
+            self._catalogue.remember(one._replace(outcome=outcome, why=why, time=event.time), values)
+        except Exception:
+            logger.debug("rewarm: cannot remember %s", request.program, exc_info=True)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _compared(self, request: Request[Any], wanted: Remembered, quarantined: str | None) -> Explanation:
+        known = self._catalogue.alike(wanted.program, wanted.components, wanted.structure)
+        before = next((one for one in known if one.key == wanted.key), None)
+        if quarantined is not None:
+            text = f"its entry was not usable and was put aside: {quarantined}"
+            return Explanation(text, wanted.key, findings=(Finding("quarantined", text),))
+        if before is not None:
+            return _was_here(before)
+        one = nearest.nearest(wanted, known)
+        if one is None:
+            text = "no program of this name, content or structure was seen in this directory"
+            return Explanation(f"a program never seen before: {text}", findings=(Finding("new", text),))
+        differs = nearest.differing(wanted, one)
+        changes, findings = self._differences(request, wanted, one, known, differs)
+        summary = summarise(_compared_with(wanted, one, differs), differs, changes, findings)
+        return Explanation(summary, one.key, differs, tuple(changes), tuple(findings))
+
+    def _differences(
+        self,
+        request: Request[Any],
+        wanted: Remembered,
+        one: Remembered,
+        known: Sequence[Remembered],
+        differs: tuple[str, ...],
+    ) -> tuple[list[Change], list[Finding]]:
+        assert request.components is not None
+        changes: list[Change] = []
+        findings: list[Finding] = []
+        after = {row.name: row.value for row in request.components.rows}
+        for name in differs:
+            if name == "program":
+                difference = self._programs(request, wanted, one)
+                changes += difference.changes
+                findings += _in_context(difference.findings, wanted, one, known)
+            else:
+                before = self._catalogue.value(one.components.get(name, ""))
+                changes += changes_in(name, before, after.get(name), (one.producer, wanted.producer))
+        if one.program != wanted.program:
+            findings.append(Finding("renamed", f"it was seen as {one.program}"))
+        return changes, findings
+
+    def _programs(self, request: Request[Any], wanted: Remembered, one: Remembered) -> Difference:
+        """By their lines where both are small and one is stored, else by their shapes."""
+        assert request.evidence is not None
+        if len(request.evidence.canonical) <= INLINE_BYTES and one.outcome == STORED:
+            before = self._stored_listing(one.key)
+            if before is not None:
+                return programs.compare(before, list_operations(request.evidence.source()))
+        return Difference((), (_by_shape(wanted, one),))
+
+    def _stored_listing(self, key: str) -> Listing | None:
+        assert self._store is not None
+        try:
+            data = self._store.get(key)
+            return listing_of(open_entry(data, key), INLINE_BYTES) if data is not None else None
+        except (BadEntryError, StoreError):
+            return None
+
+
+def _remembered(request: Request[Any]) -> Remembered:
+    assert request.components is not None
+    assert request.evidence is not None
+    shape = shape_of(request.evidence.canonical)
+    return Remembered(
+        key=request.components.key(),
+        program=request.program,
+        time=time.time(),
+        outcome=NOT_STORED,
+        why="",
+        components={row.name: row.digest for row in request.components.rows},
+        structure=shape.structure,
+        attributes=shape.attributes,
+        operations=shape.operations,
+        signature=shortened(request.evidence.signature()),
+        producer=request.producer,
+    )
+
+
+def _was_here(before: Remembered) -> Explanation:
+    """The very same key is remembered."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.time))
+    if before.outcome == STORED:
+        text = f"it was stored here on {when}, and the entry is gone: removed, evicted or cleared since"
+        return Explanation(text, before.key, findings=(Finding("removed", text),))
+    text = f"it was compiled here on {when} and not stored: {before.why or 'no reason was kept'}"
+    return Explanation(text, before.key, findings=(Finding("not stored", text),))
+
+
+def _compared_with(wanted: Remembered, one: Remembered, differs: tuple[str, ...]) -> str:
+    kept = "" if one.outcome == STORED else f", which was not stored ({one.why})"
+    what = f"a {wanted.program} that was compiled before" if one.program == wanted.program else f"{one.program}"
+    like = "the same program as" if "program" not in differs else "like"
+    return f"{like} {what}, key {one.key[:12]}{kept}, but"
+
+
+def _by_shape(wanted: Remembered, one: Remembered) -> Finding:
+    if wanted.structure == one.structure:
+        if wanted.signature == one.signature:
+            return programs.CONSTANTS
+        return programs.TYPES if programs.same_but_for_width(one.signature, wanted.signature) else programs.SHAPES
+    if wanted.attributes == one.attributes and wanted.operations == one.operations:
+        return programs.ORDER
+    return programs.OPERATIONS
+
+
+def _in_context(
+    findings: Sequence[Finding], wanted: Remembered, one: Remembered, known: Sequence[Remembered]
+) -> list[Finding]:
+    """What the other programs that are remembered add to a finding."""
+    told = list(findings)
+    kinds = {finding.kind for finding in findings}
+    versions = nearest.versions_seen(wanted, known)
+    if "constants" in kinds and versions > 1:
+        text = (
+            f"it had other constants in each of the {versions} times it was compiled before: likely a time, a random "
+            f"seed or an object's address becomes part of the program; pass it as an argument"
+        )
+        told.append(Finding("varying constant", text))
+    if "shapes" in kinds:
+        seen = nearest.signatures_seen(wanted, known)
+        listed = ", ".join(seen[:_SHAPES_SHOWN]) + (" and others" if len(seen) > _SHAPES_SHOWN else "")
+        told.append(Finding("shapes", f"now {wanted.signature}; seen before: {listed or one.signature}"))
+    return told

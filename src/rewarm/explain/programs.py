@@ -1,0 +1,158 @@
+"""How two programs differ: by their lines where they can be read, else by their shape.
+
+Not promised: the smallest difference. The first places are shown where the two part, in their own order.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rewarm.identity.program import Listing, Operation
+from rewarm.ledger import Change, Finding
+
+_PLACES = 4
+_WIDTH = 160
+_WINDOW = 400
+
+_VALUE = re.compile(r"%[A-Za-z_]?[\w$.-]*(?::\d+)?(?:#\d+)?")
+_TENSOR = re.compile(r"tensor<[^<>]*>")
+_NUMBER = re.compile(r"(?<![\w.%@])-?\d+(?![\w.])")
+_DIMENSIONS = re.compile(r"(?:(?:\d+|\?)x)+")
+_WIDE = re.compile(r"\b(f64|i64|ui64|f32|i32|ui32)\b")
+_NARROW = {"f64": "f32", "i64": "i32", "ui64": "ui32"}
+_CONSTANT = "stablehlo.constant"
+
+
+class Difference(NamedTuple):
+    """What differs between two programs.
+
+    Attributes:
+      changes: the first places where they differ; `item` is the source line where it is known.
+      findings: what that means.
+    """
+
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...]
+
+
+def compare(before: Listing, after: Listing) -> Difference:
+    """How `after` differs from `before`."""
+    old, new = before.operations, after.operations
+    same_order = len(old) == len(new)
+    pairs = [(one, other) for one, other in zip(old, new, strict=False) if one.text != other.text]
+    if same_order and not pairs:
+        return Difference((), ())
+    if same_order:
+        for alike, finding in _RULES:
+            if all(alike(one.text) == alike(other.text) for one, other in pairs):
+                return Difference(_places(pairs), (finding,))
+    if _same_but_for_order(old, new):
+        return Difference(_parting(old, new), (ORDER,))
+    if _widths(old) == _widths(new) and _number_types(old) != _number_types(new):
+        return Difference(_parting(old, new), (TYPES,))
+    return Difference(_parting(old, new), (OPERATIONS,))
+
+
+CONSTANTS = Finding("constants", "the same operations with other constants")
+SHAPES = Finding("shapes", "the same program for other shapes")
+ORDER = Finding(
+    "order",
+    "the same operations in another order: likely something unordered in Python decides it, such as a set, or "
+    "a dict filled in another order (PYTHONHASHSEED)",
+)
+TYPES = Finding(
+    "types",
+    "the same program in other number types: jax_enable_x64, or a Python scalar where an array was (weak types)",
+)
+OPERATIONS = Finding("operations", "other operations")
+
+
+def same_but_for_width(before: str, after: str) -> bool:
+    """Whether two signatures differ in the width of their numbers alone."""
+    return before != after and _without_width(before) == _without_width(after)
+
+
+def _without_constant(text: str) -> str:
+    return text[: text.index("dense")] + text[text.rindex(":") :] if _CONSTANT in text and "dense" in text else text
+
+
+def _without_width(text: str) -> str:
+    return _WIDE.sub(lambda found: _NARROW.get(found.group(), found.group()), text)
+
+
+def _without_sizes(text: str) -> str:
+    without = _TENSOR.sub(lambda found: _DIMENSIONS.sub("", found.group()), text)
+    return without if _CONSTANT in text else _NUMBER.sub("N", without)
+
+
+_RULES: tuple[tuple[Callable[[str], str], Finding], ...] = (
+    (_without_constant, CONSTANTS),
+    (_without_width, TYPES),
+    (_without_sizes, SHAPES),
+    (lambda text: _without_sizes(_without_constant(text)), SHAPES),
+)
+
+
+def _kind(text: str) -> str:
+    """An operation without the numbers of the values that it takes and gives."""
+    return _VALUE.sub("%", text)
+
+
+def _same_but_for_order(old: Sequence[Operation], new: Sequence[Operation]) -> bool:
+    return len(old) == len(new) and Counter(_kind(one.text) for one in old) == Counter(_kind(one.text) for one in new)
+
+
+def _widths(operations: Sequence[Operation]) -> list[str]:
+    """The operations without number types and without the conversions between them."""
+    return [_TENSOR.sub("tensor", _kind(one.text)) for one in operations if "stablehlo.convert" not in one.text]
+
+
+def _number_types(operations: Sequence[Operation]) -> set[str]:
+    return {found for one in operations for found in _WIDE.findall(one.text)}
+
+
+def _places(pairs: Sequence[tuple[Operation, Operation]]) -> tuple[Change, ...]:
+    return tuple(_change(one, other) for one, other in pairs[:_PLACES])
+
+
+def _change(one: Operation | None, other: Operation | None) -> Change:
+    source = (other.source if other else "") or (one.source if one else "")
+    return Change("program", source, _shown(one), _shown(other))
+
+
+def _shown(one: Operation | None) -> str:
+    if one is None:
+        return ""
+    return one.text if len(one.text) <= _WIDTH else f"{one.text[: _WIDTH - 3]}..."
+
+
+def _parting(old: Sequence[Operation], new: Sequence[Operation]) -> tuple[Change, ...]:
+    """The first places where two programs part, by the kinds of their operations."""
+    kinds = [_kind(one.text) for one in old], [_kind(one.text) for one in new]
+    start = next(
+        (at for at, (one, other) in enumerate(zip(*kinds, strict=False)) if one != other), min(map(len, kinds))
+    )
+    if kinds[0] == kinds[1]:  # the same operations, wired differently
+        start = next(at for at, (one, other) in enumerate(zip(old, new, strict=True)) if one.text != other.text)
+        return (_change(old[start], new[start]),)
+    window = slice(start, start + _WINDOW)
+    matcher = difflib.SequenceMatcher(None, kinds[0][window], kinds[1][window], autojunk=False)
+    found = _lines(matcher, old[window], new[window])
+    return tuple(change for change, _ in zip(found, range(_PLACES), strict=False))
+
+
+def _lines(
+    matcher: difflib.SequenceMatcher[str], old: Sequence[Operation], new: Sequence[Operation]
+) -> Iterator[Change]:
+    for tag, first, last, from_, to in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        removed, added = list(old[first:last]), list(new[from_:to])
+        for at in range(max(len(removed), len(added))):
+            one = removed[at] if at < len(removed) else None
+            other = added[at] if at < len(added) else None
+            yield _change(one, other)

@@ -1,0 +1,102 @@
+"""Reading the outer form of MLIR bytecode: its strings, and the section that holds the operations.
+
+Not promised: anything of what the sections mean; no operation, type or attribute is decoded.
+
+    bytecode := "ML\\xefR" version:varint producer:cstring section*
+    section  := id:u8 (0x80: aligned) length:varint [alignment:varint 0xcb*] data
+
+Format: https://mlir.llvm.org/docs/BytecodeFormat/
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Set
+from typing import NamedTuple
+
+_MAGIC = b"ML\xefR"
+_ALIGNED = 0x80
+_STRINGS, _ATTRIBUTES, _OPERATIONS = 0, 2, 4
+
+
+def among_strings(bytecode: bytes, wanted: Set[bytes]) -> set[bytes]:
+    """Those of `wanted` (without NUL) that are strings of the module, and perhaps some that only look like one.
+
+    Raises:
+      ValueError: the bytes are no MLIR bytecode.
+    """
+    # The section is a count, the lengths, and the strings, each with a NUL at its end. Splitting gives every string
+    # but the first, which the lengths stand before, and the pieces of strings that have a NUL inside.
+    first, *others = _section(bytecode, _STRINGS).split(b"\0")
+    return (set(others) & wanted) | {text for text in wanted if first.endswith(text)}
+
+
+class Shape(NamedTuple):
+    """What two programs can be compared by without reading either: digests of 32 hexadecimal digits.
+
+    Attributes:
+      structure: of how the operations hang together. Programs that differ in constants, shapes or element types alone
+        mostly have the same one, since the section of operations names attributes and types by number.
+      attributes: of the attributes and types. Programs that differ in the order of their operations alone mostly have
+        the same one.
+      operations: bytes of the section of operations.
+    """
+
+    structure: str
+    attributes: str
+    operations: int
+
+
+def shape_of(bytecode: bytes) -> Shape:
+    """The shape of a program in MLIR bytecode.
+
+    Raises:
+      ValueError: the bytes are no MLIR bytecode.
+    """
+    operations = _section(bytecode, _OPERATIONS)
+    return Shape(_digest(operations), _digest(_section(bytecode, _ATTRIBUTES)), len(operations))
+
+
+def _digest(section: bytes) -> str:
+    return hashlib.sha256(section).hexdigest()[:32]
+
+
+def _section(bytecode: bytes, wanted: int) -> bytes:
+    for identifier, start, length in _sections(bytecode):
+        if identifier == wanted:
+            return bytecode[start : start + length]
+    raise ValueError(f"no section {wanted} in the bytecode")
+
+
+def _sections(bytecode: bytes) -> Iterator[tuple[int, int, int]]:
+    if bytecode[:4] != _MAGIC:
+        raise ValueError("not MLIR bytecode")
+    _, position = _varint(bytecode, len(_MAGIC))
+    position = bytecode.index(b"\0", position) + 1
+    while position < len(bytecode):
+        identifier = bytecode[position]
+        length, position = _varint(bytecode, position + 1)
+        if identifier & _ALIGNED:
+            alignment, position = _varint(bytecode, position)
+            position += -position % max(alignment, 1)
+        if position + length > len(bytecode):
+            raise ValueError("a section is longer than the bytecode")
+        yield identifier & ~_ALIGNED, position, length
+        position += length
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number whose first byte says by its trailing zeros how many bytes follow."""
+    if position >= len(data):
+        raise ValueError("the bytecode ends within a number")
+    first = data[position]
+    if first == 0:
+        end = position + 9
+        value = int.from_bytes(data[position + 1 : end], "little")
+    else:
+        more = (first & -first).bit_length() - 1
+        end = position + 1 + more
+        value = int.from_bytes(data[position:end], "little") >> (more + 1)
+    if end > len(data):
+        raise ValueError("the bytecode ends within a number")
+    return value, end

@@ -1,0 +1,244 @@
+"""The canonical form of a program: equal when nothing that shapes its machine code differs.
+
+Not promised: that two programs which compute the same are equal; operations are not reordered or simplified.
+
+What does not count: source locations, the module's name, names of private functions (they become f.0, f.1, ... in the
+order in which the program has them), names of results and arguments, source locations inside kernels, and the
+address by which a `custom_partitioning` call finds its Python (its content is the `callbacks` component).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from rewarm.identity.program import bytecode, payloads
+
+CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
+
+# Python that runs while the program compiles: a hit would never call it.
+_UNKEYABLE = {"InspectSharding": "inspect_array_sharding"}
+
+# Attributes of functions' arguments and results that hold names of the user's and nothing else.
+_NAMES = frozenset({"jax.result_info", "jax.arg_info"})
+
+# Where one operation names another by symbol. Meshes are named inside attributes and have their own rule.
+_REFERENCES = {
+    "func.call": "callee",
+    "func.constant": "value",
+    "stablehlo.composite": "decomposition",
+}
+_CALLED = "called_computations"
+_FUNCTION, _MODULE, _MESH = "func.func", "builtin.module", "sdy.mesh"
+_CUSTOM_CALLS = ("stablehlo.custom_call", "mhlo.custom_call")
+_WANTED = frozenset({*_REFERENCES, *_CUSTOM_CALLS, _FUNCTION, _MODULE, _MESH})
+
+# Dialects whose other operations refer to no function. A program with an operation of any other keeps its names.
+_KNOWN_DIALECTS = frozenset({"stablehlo", "chlo", "mhlo", "sdy", "func", "arith", "math", "tensor", "shape", "builtin"})
+_OWN_NAME = re.compile(r"f\.\d+")
+
+
+class Program(NamedTuple):
+    """A program as its key sees it.
+
+    Attributes:
+      name: the module's name, such as `jit_train_step`.
+      canonical: MLIR bytecode of the canonical module.
+      callbacks: for each `custom_partitioning` call, in order, what its configuration holds: a decimal number, the
+        address under which JAX finds the call's Python.
+      unkeyable: why the program cannot have a key, or `None`.
+    """
+
+    name: str
+    canonical: bytes
+    callbacks: tuple[str, ...]
+    unkeyable: str | None
+
+
+def canonical_program(module: Any, *, metadata_in_key: bool) -> Program:
+    """The canonical form of an MLIR module (`jaxlib.mlir.ir.Module`), which stays as it is.
+
+    With `metadata_in_key` locations and names stay in, as `jax_compilation_cache_include_metadata_in_key` asks.
+    """
+    from jaxlib.mlir import ir
+
+    name = ir.StringAttr(module.operation.attributes["sym_name"]).value
+    with module.context, ir.Location.unknown(module.context):
+        # A clone, since the module that is compiled must keep its locations for error messages and profiles.
+        operation = module.operation.clone(ip=False).operation
+        found, others = _collect(operation)
+        callbacks = _number_callbacks(found)
+        if metadata_in_key:
+            canonical = payloads.write(operation)
+        else:
+            payloads.strip_locations(operation)
+            canonical = _finished(operation, _without_names(operation, found, others))
+    return Program(name, canonical, callbacks, _unkeyable(found))
+
+
+_Found = dict[str, list[Any]]
+
+
+def _collect(operation: Any) -> tuple[_Found, set[str]]:
+    """The operations that canonicalising looks at, by name, in program order; and the names of all others."""
+    from jaxlib.mlir import ir
+
+    found: _Found = {}
+    others: set[str] = set()
+    advance = ir.WalkResult.ADVANCE
+
+    def look(one: Any) -> Any:
+        # The way of most operations comes first: this runs once for each.
+        name = one.name
+        if name in others:
+            return advance
+        if name in _WANTED:
+            found.setdefault(name, []).append(one)
+        else:
+            others.add(name)
+        return advance
+
+    operation.walk(look, ir.WalkOrder.PRE_ORDER)
+    return found, others
+
+
+def _custom_calls(found: _Found) -> list[tuple[str, Any]]:
+    """Target and operation of each custom call."""
+    calls = [one for name in _CUSTOM_CALLS for one in found.get(name, ())]
+    return [(one.attributes["call_target_name"].value, one) for one in calls]
+
+
+def _unkeyable(found: _Found) -> str | None:
+    return next((_UNKEYABLE[target] for target, _ in _custom_calls(found) if target in _UNKEYABLE), None)
+
+
+def _number_callbacks(found: _Found) -> tuple[str, ...]:
+    """Put a running number in place of each address; returns the addresses."""
+    from jaxlib.mlir import ir
+
+    addresses = []
+    for target, call in _custom_calls(found):
+        if target == CUSTOM_PARTITIONING:
+            addresses.append(call.attributes["backend_config"].value)
+            call.attributes["backend_config"] = ir.StringAttr.get(str(len(addresses) - 1))
+    return tuple(addresses)
+
+
+def rename(operation: Any) -> None:
+    """Give the functions of a module the names of the canonical form, and keep its source locations."""
+    found, others = _collect(operation)
+    _without_names(operation, found, others)
+
+
+def _without_names(operation: Any, found: _Found, others: set[str]) -> dict[str, str]:
+    """Take names out, as far as it is known where they are; returns the new name of each renamed function."""
+    functions = [_function(one.attributes) for one in found.get(_FUNCTION, ())]
+    _strip_payloads(found)
+    for function in functions:
+        if not function.private:  # JAX names the results of no other
+            _drop_names(function.attributes)
+    _rename_module(operation)
+    _rename_meshes(operation, found)
+    known = {name.partition(".")[0] for name in others} <= _KNOWN_DIALECTS
+    nested = len(found.get(_MODULE, ())) > 1
+    if nested or not known or any(_OWN_NAME.fullmatch(function.name) for function in functions):
+        return {}
+    return _rename_functions(functions, found)
+
+
+class _Function(NamedTuple):
+    attributes: Any
+    name: str
+    private: bool
+
+
+def _function(attributes: Any) -> _Function:
+    private = "sym_visibility" in attributes and attributes["sym_visibility"].value == "private"
+    return _Function(attributes, attributes["sym_name"].value, private)
+
+
+def _strip_payloads(found: _Found) -> None:
+    for target, call in _custom_calls(found):
+        for name, value in payloads.without_locations(target, call.attributes).items():
+            call.attributes[name] = value
+
+
+def _drop_names(attributes: Any) -> None:
+    from jaxlib.mlir import ir
+
+    for which in ("arg_attrs", "res_attrs"):
+        rows = list(attributes[which]) if which in attributes else []
+        if not any(name in row for row in rows for name in _NAMES):
+            continue
+        kept = [{part.name: part.attr for part in row if part.name not in _NAMES} for row in rows]
+        if any(kept):
+            attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(row) for row in kept])
+        else:
+            del attributes[which]  # as in a program that never had names
+
+
+def _rename_module(operation: Any) -> None:
+    from jaxlib.mlir import ir
+
+    operation.attributes["sym_name"] = ir.StringAttr.get("m")
+
+
+def _rename_functions(functions: list[_Function], found: _Found) -> dict[str, str]:
+    """Number the private functions; returns old name to new."""
+    from jaxlib.mlir import ir
+
+    private = [function for function in functions if function.private]
+    new = {function.name: f"f.{number}" for number, function in enumerate(private)}
+    for function in private:
+        function.attributes["sym_name"] = ir.StringAttr.get(new[function.name])
+    references = {name: ir.FlatSymbolRefAttr.get(own) for name, own in new.items()}
+    for kind, attribute in _REFERENCES.items():
+        for one in found.get(kind, ()):
+            _rename_reference(one.attributes, attribute, references)
+    for _, call in _custom_calls(found):
+        attributes = call.attributes
+        called = list(attributes[_CALLED]) if _CALLED in attributes else []
+        if called:
+            attributes[_CALLED] = ir.ArrayAttr.get([references.get(one.value, one) for one in called])
+    return new
+
+
+def _rename_reference(attributes: Any, name: str, references: dict[str, Any]) -> None:
+    own = references.get(attributes[name].value)
+    if own is not None:
+        attributes[name] = own
+
+
+def _rename_meshes(operation: Any, found: _Found) -> None:
+    """Number the meshes as JAX does, in order; the name of a mesh of one device says which, and stays."""
+    from jaxlib.mlir import ir
+
+    meshes = [mesh for mesh in found.get(_MESH, ()) if not mesh.attributes["sym_name"].value.startswith("maximal")]
+    wanted = ["mesh", *(f"mesh_{number}" for number in range(len(meshes) - 1))]
+    pairs = [(mesh, name) for mesh, name in zip(meshes, wanted, strict=False)]
+    if all(mesh.attributes["sym_name"].value == name for mesh, name in pairs):
+        return
+    # In two steps, since the names overlap. Each step walks the whole program; programs have one to three meshes.
+    for step in ("rewarm.", ""):
+        for mesh, name in pairs:
+            ir.SymbolTable.replace_all_symbol_uses(mesh.attributes["sym_name"].value, step + name, operation)
+            ir.SymbolTable.set_symbol_name(mesh, step + name)
+
+
+def _finished(operation: Any, renamed: dict[str, str]) -> bytes:
+    """The bytecode, once no reference to a renamed function is left under its old name.
+
+    A reference in a place that is not known (an attribute that somebody's own lowering hung on an operation) would
+    point to nothing, and two programs that differ in it could look alike. Such a reference keeps the old name among
+    the bytecode's strings, so only when one shows there the whole program is searched.
+    """
+    from jaxlib.mlir import ir
+
+    written = payloads.write(operation)
+    encoded = {name.encode("utf-8", "surrogateescape"): name for name in renamed}
+    left = sorted(encoded[text] for text in bytecode.among_strings(written, encoded.keys()))
+    if not left:
+        return written
+    for name in left:
+        ir.SymbolTable.replace_all_symbol_uses(name, renamed[name], operation)
+    return payloads.write(operation)

@@ -1,0 +1,98 @@
+"""A program as a list of operations in words, for explanations.
+
+Not promised: that two lists which are equal come from programs that are; the key decides that, never this.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from rewarm.identity.program import canonical, payloads
+
+# What MLIR prints at the end of a line for its source; the first file and line in it is the innermost frame.
+_LOCATION = re.compile(r" loc\(.*\)$")
+_ARGUMENT_LOCATION = re.compile(r' loc\((?:"(?:[^"\\]|\\.)*"|unknown)(?:\([^()]*\))?\)(?=[,)])')
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
+
+
+class Operation(NamedTuple):
+    """One line of a program.
+
+    Attributes:
+      text: the operation, with names as in the canonical program.
+      source: "file:line" of the innermost frame it came from, or "" where that is not known.
+    """
+
+    text: str
+    source: str
+
+
+class Listing(NamedTuple):
+    """A program in words.
+
+    Attributes:
+      operations: its lines, in order.
+    """
+
+    operations: tuple[Operation, ...]
+
+
+def signature_of(module: Any) -> str:
+    """The types of the main function's arguments and results, or "" where a module has no such function."""
+    for one in module.body.operations:
+        if one.operation.name == "func.func" and one.attributes["sym_name"].value == "main":
+            return str(one.attributes["function_type"].value)
+    return ""
+
+
+def with_locations(module: Any) -> bytes:
+    """A module in MLIR bytecode as it is, with the source locations that the canonical form leaves out."""
+    return payloads.write(module.operation)
+
+
+def list_operations(bytecode: bytes) -> Listing:
+    """The lines of a program in MLIR bytecode, with source locations where the bytecode has them.
+
+    Takes some 4 microseconds for each operation.
+
+    Raises:
+      ValueError: this jaxlib cannot read the bytecode.
+    """
+    from jaxlib.mlir import ir
+
+    try:
+        with ir.Context() as context, ir.Location.unknown(context):
+            _register(context)
+            module = ir.Module.parse(bytecode)
+            canonical.rename(module.operation)
+            # Not verified: a program of a newer or older StableHLO is for reading here, not for running.
+            text = module.operation.get_asm(enable_debug_info=True, use_local_scope=True, assume_verified=True)
+    except Exception as error:
+        raise ValueError(f"this jaxlib cannot read the program: {type(error).__name__}: {error}") from error
+    return Listing(tuple(_operation(line) for line in text.splitlines() if line.strip() not in ("", "}")))
+
+
+def _register(context: Any) -> None:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    context.allow_unregistered_dialects = True
+    stablehlo.register_dialect(context)
+    chlo.register_dialect(context)
+    mhlo.register_mhlo_dialect(context)
+    sdy.register_dialect(context)
+
+
+def _operation(line: str) -> Operation:
+    found = _LOCATION.search(line)
+    text = line[: found.start()] if found else line
+    if " loc(" in text:
+        text = _ARGUMENT_LOCATION.sub("", text)
+    file = _FILE.search(found.group()) if found else None
+    return Operation(text.strip(), f"{file.group(1)}:{file.group(2)}" if file else "")

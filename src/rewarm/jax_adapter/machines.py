@@ -1,0 +1,71 @@
+"""Which CPU a backend makes code for, where JAX does not say it outright.
+
+Not promised: to be quick at the first start of a host. JAX 0.10 cannot serialise its topology, so there the smallest
+program is compiled (some 50 ms) and read; the answer is remembered in the cache directory, under everything that it
+depends on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from rewarm import settings
+from rewarm.identity import Machine, machine_of_executable, machine_of_topology
+from rewarm.jax_adapter import seam
+
+MEMO = "machines.json"
+_KEPT = 64
+
+
+def cpu_machine(backend: Any, topology: bytes | None, fingerprint: int | None, toolchain: str, memo: Path) -> Machine:
+    """The machine that a CPU backend compiles for.
+
+    Args:
+      backend: the client.
+      topology: its serialised topology, where this JAX has it.
+      fingerprint: the topology's fingerprint, where this JAX has that alone.
+      toolchain: the digest of the component of that name.
+      memo: the file that remembers.
+
+    Raises:
+      ValueError: it cannot be found out.
+    """
+    if topology is not None:
+        return machine_of_topology(topology)
+    question = hashlib.sha256(json.dumps([fingerprint, toolchain, settings.xla_flags()]).encode()).hexdigest()
+    known = _load(memo)
+    found = known.get(question)
+    if found is not None:
+        return found
+    machine = machine_of_executable(seam.compile_smallest(backend))
+    if machine is None:
+        raise ValueError("the executables of this JAX do not say which CPU they are for")
+    _save(memo, {**dict(list(known.items())[-_KEPT:]), question: machine})
+    return machine
+
+
+def _load(memo: Path) -> dict[str, Machine]:
+    try:
+        rows = json.loads(memo.read_bytes())
+        return {
+            str(question): Machine(str(triple), tuple(map(str, words))) for question, (triple, words) in rows.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _save(memo: Path, known: dict[str, Machine]) -> None:
+    # Two processes that save at once: the later wins, and the other's answer is worked out again some day.
+    temporary = memo.with_name(f".{memo.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_text(json.dumps(known))
+        temporary.replace(memo)
+    except OSError:  # read-only or full: the next start works it out again
+        with contextlib.suppress(OSError):
+            temporary.unlink()
