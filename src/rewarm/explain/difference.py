@@ -7,7 +7,8 @@ kept, is compared by its components alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rewarm.cache import COMPONENTS, PROGRAM, SOURCE
@@ -20,6 +21,7 @@ from rewarm.identity.program import Listing, list_operations
 from rewarm.ledger import Change, Explanation, Finding
 
 _SHOWN = 3
+_RESULT = re.compile(r"^%[\w:, %#]* = ")
 
 
 def compare_entries(before: Entry, after: Entry) -> Explanation:
@@ -79,24 +81,35 @@ def compare_programs(before: Listing | None, after: Listing | None) -> Differenc
     return programs.compare(before, after)
 
 
-def summarise(what: str, differs: Iterable[str], changes: Iterable[Change], findings: Iterable[Finding]) -> str:
+def summarise(what: str, differs: Iterable[str], changes: Iterable[Change], findings: Sequence[Finding]) -> str:
     """One line: what is compared, the components that differ, the first changes, and what they mean."""
     by_component: dict[str, list[Change]] = {name: [] for name in differs}
     for change in changes:
         by_component.setdefault(change.component, []).append(change)
-    parts = [_part(name, found) for name, found in by_component.items()]
-    meaning = [finding.text for finding in findings]
-    return f"{what}: {'; '.join([*parts, *meaning])}"
+    kinds = {finding.kind for finding in findings}
+    parts = [_part(name, found, kinds) for name, found in by_component.items()]
+    return f"{what}: {'; '.join([*parts, *(finding.text for finding in findings)])}"
 
 
-def _part(name: str, changes: list[Change]) -> str:
-    told = [_told(change) for change in changes[:_SHOWN]]
+def _part(name: str, changes: list[Change], meaning: set[str]) -> str:
+    if name == "program":
+        return _program_part(changes, meaning)
+    told = [f"{change.item} {change.before} → {change.after}".strip() for change in changes[:_SHOWN]]
     more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
     return f"{name} differs" + (f" ({', '.join(told)}{more})" if told else "")
 
 
-def _told(change: Change) -> str:
-    if change.component == "program":
-        where = f" at {change.item}" if change.item else ""
-        return f"{change.before or 'nothing'} → {change.after or 'nothing'}{where}"
-    return f"{change.item} {change.before} → {change.after}".strip()
+def _program_part(changes: list[Change], meaning: set[str]) -> str:
+    """The first place says enough on one line; where all lines differ alike, or only their order, not even that."""
+    if not changes or "shapes" in meaning:
+        return "program differs"
+    first = changes[0]
+    where = f" at {first.item}" if first.item else ""
+    if "order" in meaning:
+        return f"program differs (first{where})" if where else "program differs"
+    return f"program differs ({_operation(first.before)} → {_operation(first.after)}{where})"
+
+
+def _operation(text: str) -> str:
+    """An operation without the name of its result."""
+    return _RESULT.sub("", text) or "nothing"

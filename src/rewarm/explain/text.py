@@ -25,8 +25,12 @@ def _change(change: Change) -> Iterator[str]:
     if change.component != "program":
         yield f"  {change.item or 'value'}: {change.before} → {change.after}"
         return
-    yield f"  {change.item or 'source unknown'}"
+    yield f"  {change.item or _place(change)}"
     if change.before:
         yield f"    - {change.before}"
     if change.after:
         yield f"    + {change.after}"
+
+
+def _place(change: Change) -> str:
+    return "in the signature" if (change.after or change.before).startswith("func.func") else "source line unknown"

@@ -143,8 +143,7 @@ class _Reading:
             where = self.free if arg in self.code.co_freevars else self.local
             where.setdefault(arg, set()).add(self._chain(index))
         elif op.startswith("LOAD_FAST"):
-            # From 3.13 on, a closure is made with this instruction too: the variable is handed on, not read.
-            if arg not in self.code.co_freevars:
+            if not self._makes_closure(index):
                 self.local.setdefault(arg, set()).add(self._chain(index))
         elif op in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             self.stores.append(f"global {arg}")
@@ -156,6 +155,16 @@ class _Reading:
             self.words.add(arg)
         elif op in _FORMATS:
             self.formats = True
+
+    def _makes_closure(self, index: int) -> bool:
+        """Whether a variable is only handed on to a nested function, which has this instruction from 3.13 on."""
+        arg = self.steps[index].arg
+        if arg in self.code.co_freevars:
+            return True
+        if arg not in self.code.co_cellvars:
+            return False
+        rest = (step.op for step in self.steps[index:])
+        return next((op for op in rest if op not in ("LOAD_FAST", "LOAD_CLOSURE")), None) == "BUILD_TUPLE"
 
     def _chain(self, index: int) -> Chain:
         chain: list[str] = []
@@ -239,10 +248,11 @@ class _Reading:
     def _digest(self) -> bytes:
         code = self.code
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~_HAS_DOCSTRING)
-        constants = code.co_consts[1:] if self.docstring else code.co_consts
+        # co_code is never the specialised form, which depends on what ran before.
+        body = frame(code.co_code, self._constants()) if not self._knows_its_line() else self._without_line()
         fields = frame(
             b"code",
-            code.co_code,  # never the specialised form: that depends on what ran before
+            body,
             code.co_exceptiontable,
             frame(*(integer(count) for count in counts)),
             texts(code.co_names),
@@ -250,9 +260,29 @@ class _Reading:
             texts(code.co_freevars),
             texts(code.co_cellvars),
             b"doc" if self.docstring else b"",
-            _constant(constants),
         )
         return hashlib.sha256(fields).digest()
+
+    def _constants(self) -> bytes:
+        return _constant(self.code.co_consts[1:] if self.docstring else self.code.co_consts)
+
+    def _knows_its_line(self) -> bool:
+        """Whether this is the body of a class, which from 3.13 on holds the number of its line."""
+        return ("STORE_NAME", "__firstlineno__") in self.steps
+
+    def _without_line(self) -> bytes:
+        """Instructions with the constants in place, since the line may share its constant with another number."""
+        fields: list[bytes] = []
+        instructions = [one for one in dis.get_instructions(self.code) if one.opname not in ("EXTENDED_ARG", "CACHE")]
+        for one, following in zip(instructions, [*instructions[1:], None], strict=True):
+            is_line = following is not None and following.argval == "__firstlineno__"
+            if is_line:
+                fields.append(b"line")
+            elif one.opcode in dis.hasconst:
+                fields += (one.opname.encode(), _constant(one.argval))
+            else:
+                fields += (one.opname.encode(), integer(one.arg or 0))
+        return frame(*fields)
 
 
 def _steps(code: CodeType) -> Iterator[_Step]:

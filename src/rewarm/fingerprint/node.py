@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from rewarm.fingerprint.allowed import ANY_NAME
 from rewarm.fingerprint.trust import Trusted
 
 Edge = tuple[str, object]
@@ -95,5 +96,5 @@ class Context:
 
     def contradiction(self) -> tuple[str, str] | None:
         """An attribute that is read and must not be, with the reason."""
-        clash = sorted(self.hazards.keys() & self.words)
+        clash = sorted(self.hazards.keys() & self.words, key=lambda word: (word in ANY_NAME, word))
         return (clash[0], self.hazards[clash[0]]) if clash else None

@@ -206,7 +206,7 @@ BY_NAME: dict[tuple[str, str], Callable[[Any], Content]] = {
     ("logging", "Logger"): _logger,
     ("logging", "RootLogger"): _logger,
     ("functools", "cached_property"): _fields("func", "attrname"),
-    ("functools", "_lru_cache_wrapper"): _cached_function,
+    ("functools", "singledispatchmethod"): _fields("func", "dispatcher"),  # from 3.13 on, it has a weak cache
     ("dataclasses", "Field"): _fields(
         "name", "default", "default_factory", "repr", "hash", "init", "compare", "metadata", "kw_only", "_field_type"
     ),

@@ -104,15 +104,15 @@ class Ledger:
             traces[_module_name(function)] += count
         again: Counter[str] = Counter()
         for (program, _), count in self._asked.items():
-            times = min(count, traces[program])
+            times = min(count, traces[program.rstrip("_")])
             if times > 1:
                 again[program] += times - 1
         return dict(again)
 
 
 def _module_name(function: str) -> str:
-    """What JAX calls the module of a function: letters, digits, `_`, `.` and `-` stay."""
-    return "jit_" + re.sub(r"[^\w.-]", "_", function)
+    """What JAX calls the module of a function: letters, digits, `_`, `.` and `-` stay, and some `_` at the end go."""
+    return "jit_" + re.sub(r"[^\w.-]", "_", function).rstrip("_")
 
 
 _COUNTED = ("requests", "hits", "misses", "stored", "quarantined", "errors", "bytes_read", "bytes_written")

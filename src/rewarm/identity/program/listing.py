@@ -81,7 +81,6 @@ def _register(context: Any) -> None:
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context.append_dialect_registry(registry)
-    context.load_all_available_dialects()
     context.allow_unregistered_dialects = True
     stablehlo.register_dialect(context)
     chlo.register_dialect(context)
