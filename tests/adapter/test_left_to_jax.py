@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,14 +115,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh = Mesh(np.array(jax.devices()), ("d",))
 x = jax.make_array_from_callback((4,), NamedSharding(mesh, P("d")), lambda i: np.arange(4, dtype=np.float32)[i])
-total = jax.jit(lambda x: (x * x).sum(), out_shardings=NamedSharding(mesh, P()))(x)
+shared = jax.jit(lambda x: (x * x).sum(), out_shardings=NamedSharding(mesh, P()))
+total = shared(x)
 local = jax.jit(lambda y: y * 3)(np.ones(2, np.float32))
 import json, rewarm
-print(json.dumps([float(total), float(np.asarray(local).sum()), rewarm.stats().hits, rewarm.stats().misses]))
+keys = [rewarm.key_of(shared, x), rewarm.key_of(jax.jit(lambda y: y * 3), np.ones(2, np.float32))]
+print(json.dumps([float(total), float(np.asarray(local).sum()), rewarm.stats().hits, rewarm.stats().misses, keys]))
 """
 
 
-def two_ranks(script: Path, cache: Path) -> list[list[float]]:
+def two_ranks(script: Path, cache: Path) -> list[list[Any]]:
     """What both ranks of a real job on loopback print."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -157,3 +160,5 @@ def test_two_processes_share_a_directory(tmp_path: Path, cache: Path) -> None:
     assert [row[:2] for row in cold] == [row[:2] for row in warm] == [[14.0, 6.0]] * 2
     assert [row[3] for row in warm] == [0, 0]
     assert all(row[2] > 0 for row in warm)
+    assert cold[0][4] == cold[1][4] == warm[0][4], "every rank of a program has one key, and of a local one too"
+    assert len(set(cold[0][4])) == 2

@@ -88,6 +88,11 @@ def summarise(what: str, differs: Iterable[str], changes: Iterable[Change], find
         by_component.setdefault(change.component, []).append(change)
     kinds = {finding.kind for finding in findings}
     parts = [_part(name, found, kinds) for name, found in by_component.items()]
+    if any(change.item == "jaxlib" for change in by_component.get("toolchain", ())):
+        # Another jaxlib says it all: its defaults, which are among the options, differ as well.
+        rest = [name for name in by_component if name not in ("toolchain", "program")]
+        parts = [_part(name, found, kinds) for name, found in by_component.items() if name not in rest]
+        parts += [f"with it {', '.join(rest)}"] if rest else []
     return f"{what}: {'; '.join([*parts, *(finding.text for finding in findings)])}"
 
 
