@@ -24,7 +24,8 @@ from rewarm.coordination import Flight, SingleFlight
 from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
 from rewarm.identity import KeyComponents, component
-from rewarm.ledger import Event, Explanation, Ledger, Stats
+from rewarm.ledger import Event, Ledger, Stats
+from rewarm.ledger.explanation import Explanation
 from rewarm.policy import Thresholds
 from rewarm.store import LocalStore, Store
 

@@ -19,6 +19,7 @@ ROOT = Path(rewarm.__file__).parent
 # Room to floor, as docs/architecture.md has it; a room imports only from floors below, or from itself.
 FLOORS = {
     "errors": 0,
+    "telling": 0,
     "settings": 0.5,
     "in_force": 0.2,
     "policy": 1,

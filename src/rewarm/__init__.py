@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         StoreError,
         UnsupportedJaxError,
     )
-    from rewarm.ledger import Change, Event, Explanation, Finding, Seconds, Stats
+    from rewarm.ledger import Event, Seconds, Stats
+    from rewarm.ledger.explanation import Change, Explanation, Finding
 
 __version__ = "0.1.0"
 
@@ -150,8 +151,10 @@ def __getattr__(name: str) -> Any:
     # Errors and records are imported when first named, so that `import rewarm` costs next to nothing.
     import importlib
 
-    if name in {"Change", "Event", "Explanation", "Finding", "Seconds", "Stats"}:
+    if name in {"Event", "Seconds", "Stats"}:
         return getattr(importlib.import_module("rewarm.ledger"), name)
+    if name in {"Change", "Explanation", "Finding"}:
+        return getattr(importlib.import_module("rewarm.ledger.explanation"), name)
     if name in __all__:
         return getattr(importlib.import_module("rewarm.errors"), name)
     raise AttributeError(f"module 'rewarm' has no attribute {name!r}")

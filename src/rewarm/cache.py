@@ -14,16 +14,20 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rewarm import policy
 from rewarm.coordination import Flight, SingleFlight
 from rewarm.envelope import Entry, Header, open_entry, seal
 from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
 from rewarm.identity import KeyComponents
-from rewarm.ledger import Event, Explanation, Ledger, RunWriter, Seconds
+from rewarm.ledger import Event, Ledger, RunWriter, Seconds
 from rewarm.policy import Thresholds
 from rewarm.store import Store
+from rewarm.telling import Teller
+
+if TYPE_CHECKING:
+    from rewarm.ledger.explanation import Explanation
 
 logger = logging.getLogger("rewarm")
 
@@ -180,7 +184,7 @@ class CompileCache:
         self._check_contents = check_contents
         self._closed = closed
         self._checked: set[str] = set()
-        self._complained: set[str] = set()
+        self._teller = Teller()
 
     def resolve(self, request: Request[E]) -> E:
         """The executable of `request`, loaded or compiled.
@@ -423,10 +427,8 @@ class CompileCache:
         self._ledger.error()
         if self._strict:
             raise error
-        kind = f"{verb}: {_why(error)}"
-        if kind not in self._complained:
-            self._complained.add(kind)
-            logger.warning("rewarm: cannot %s the store: %s; the program goes on without it", verb, error)
+        line = f"cannot {verb} the store: {error}; the program goes on without it"
+        self._teller.tell(line, kind=f"{verb}: {_why(error)}")
 
     def _finish(self, request: Request[E], key: str | None, outcome: Any, trace: _Trace) -> None:
         event = Event(

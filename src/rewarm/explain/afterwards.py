@@ -11,7 +11,7 @@ from typing import Any
 from rewarm.envelope import Entry, open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.explain.difference import compare_entries
-from rewarm.ledger import Change, Explanation, Finding
+from rewarm.ledger.explanation import Change, Explanation, Finding
 from rewarm.store import Store
 
 

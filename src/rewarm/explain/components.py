@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rewarm.ledger import Change
+from rewarm.ledger.explanation import Change
 
 _WIDTH = 60
 _ABSENT = "unset"

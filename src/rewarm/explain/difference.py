@@ -18,7 +18,7 @@ from rewarm.explain import programs
 from rewarm.explain.components import changes_in
 from rewarm.explain.programs import Difference
 from rewarm.identity.program import Listing, list_operations
-from rewarm.ledger import Change, Explanation, Finding
+from rewarm.ledger.explanation import Change, Explanation, Finding
 
 _SHOWN = 3
 _RESULT = re.compile(r"^%[\w:, %#]* = ")

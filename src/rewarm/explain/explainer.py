@@ -20,7 +20,8 @@ from rewarm.explain.components import changes_in
 from rewarm.explain.difference import listing_of, summarise
 from rewarm.explain.programs import Difference
 from rewarm.identity.program import Listing, list_operations, shape_of
-from rewarm.ledger import Change, Event, Explanation, Finding
+from rewarm.ledger import Event
+from rewarm.ledger.explanation import Change, Explanation, Finding
 from rewarm.store import Store
 
 logger = logging.getLogger("rewarm")

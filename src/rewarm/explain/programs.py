@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rewarm.identity.program import Listing, Operation
-from rewarm.ledger import Change, Finding
+from rewarm.ledger.explanation import Change, Finding
 
 _PLACES = 4
 _WIDTH = 160

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rewarm.ledger import Change, Explanation
+from rewarm.ledger.explanation import Change, Explanation
 
 
 def lines(explanation: Explanation) -> Iterator[str]:

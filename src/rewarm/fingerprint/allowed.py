@@ -41,8 +41,8 @@ IMPURE = {
     ),
     "jaxlib": frozenset(),
     "numpy": words(
-        "DataSource fromfile fromregex genfromtxt geterr geterrcall get_printoptions load loadtxt memmap open_memmap "
-        "random"
+        "DataSource ctypeslib fromfile fromregex genfromtxt geterr geterrcall get_printoptions load loadtxt memmap "
+        "open_memmap random"
     ),
     "scipy": words("datasets fromfile io loadmat mmread wavfile"),
 }
@@ -64,10 +64,11 @@ IMPURE_PURE = {
 # What code may not read, since it leads to state that the walk does not see: namespaces, frames, line numbers,
 # annotations, registries, and hashes, which of strings and plain objects differ in each process.
 REFLECTION = words(
-    "__annotate__ __annotations__ __builtins__ __closure__ __code__ __globals__ __hash__ __loader__ __orig_bases__ "
-    "__parameters__ __spec__ __subclasses__ __traceback__ __type_params__ ag_frame co_code co_filename "
-    "co_firstlineno co_lines co_lnotab co_positions cr_frame f_back f_builtins f_code f_globals f_lineno f_locals "
-    "get_annotations get_type_hints gi_frame tb_frame tb_lineno"
+    "__annotate__ __annotations__ __builtins__ __closure__ __code__ __globals__ __hash__ __loader__ "
+    "__orig_bases__ __parameters__ __self__ __spec__ __subclasses__ __traceback__ __type_params__ ag_code "
+    "ag_frame co_code co_filename co_firstlineno co_lines co_lnotab co_positions cr_code cr_frame f_back "
+    "f_builtins f_code f_globals f_lineno f_locals get_annotations get_type_hints gi_code gi_frame tb_frame "
+    "tb_lineno"
 )
 
 # Whatever makes names of functions and classes, or the order of a class's body, visible to code. Where it is read,

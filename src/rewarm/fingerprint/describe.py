@@ -16,7 +16,7 @@ from rewarm.fingerprint.functions import describe_function
 from rewarm.fingerprint.modules import describe_module, is_module
 from rewarm.fingerprint.naming import named_builtin, named_class, named_object
 from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
-from rewarm.fingerprint.values import CONTENT, EXACT, PLAIN, Content, by_name
+from rewarm.fingerprint.values import CONTENT, EXACT, PLAIN, WITH_ATTRIBUTES, Content, attributes, by_name
 
 _OUTSIDE = {
     "pathlib": (PATH_READS, "a path is on the way, whose attribute of this name reads the file system"),
@@ -40,7 +40,10 @@ def describe(value: Any, context: Context) -> Node:  # noqa: PLR0911 - one line 
     if reduced is not None:
         return reduced
     if kind in CONTENT:
-        return _builtin(kind, CONTENT[kind](value), lasting=kind not in PLAIN)
+        content = CONTENT[kind](value)
+        if kind in WITH_ATTRIBUTES:
+            content = content._replace(edges=(*content.edges, ("attributes", attributes(value))))
+        return _builtin(kind, content, lasting=kind not in PLAIN)
     if issubclass(kind, type):
         return _class(value, context)
     if kind is BuiltinFunctionType:

@@ -96,6 +96,9 @@ CONTENT: dict[type, Callable[[Any], Content]] = {
     classmethod: lambda value: Content(b"", (("function", vars(classmethod)["__func__"].__get__(value)),)),
 }
 
+# Of these, instances have a dictionary too.
+WITH_ATTRIBUTES = frozenset({functools.partial, staticmethod, classmethod, OrderedDict})
+
 # Instances of these very types cannot change, and comparing them by `is` means nothing.
 PLAIN = frozenset({int, float, complex, str, bytes, tuple, frozenset})
 
@@ -103,6 +106,18 @@ PLAIN = frozenset({int, float, complex, str, bytes, tuple, frozenset})
 def _referent(value: Any) -> object:
     """What a mapping proxy stands before; asking the proxy would ask the mapping's own methods."""
     return gc.get_referents(value)[0]
+
+
+# What functools.wraps and its like leave on a wrapper.
+_COPIED = frozenset(
+    {"__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__", "__annotate__"}
+    | {"__wrapped__", "cache_parameters"}
+)
+
+
+def attributes(value: Any) -> dict[str, object]:
+    """What somebody set on an object that has a dictionary."""
+    return {name: item for name, item in value.__dict__.items() if name not in _COPIED}
 
 
 def _bound(value: Any) -> Content:
@@ -124,9 +139,6 @@ def _cell(value: Any) -> Content:
 
 def _cached_function(value: Any) -> Content:
     """The results that it keeps are what the function gives."""
-    held = {name: item for name, item in vars(value).items() if name not in ("__wrapped__", "cache_parameters")}
-    noise = {"__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__"}
-    held = {name: item for name, item in held.items() if name not in noise}
     setting = value.cache_parameters()
     return Content(
         b"",
@@ -134,7 +146,7 @@ def _cached_function(value: Any) -> Content:
             ("function", value.__wrapped__),
             ("maxsize", setting["maxsize"]),
             ("typed", setting["typed"]),
-            ("attributes", held),
+            ("attributes", attributes(value)),
         ),
     )
 

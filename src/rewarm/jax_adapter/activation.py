@@ -30,6 +30,7 @@ from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Runs, Session
 from rewarm.ledger import Event, Ledger, Stats
+from rewarm.telling import Teller
 
 logger = logging.getLogger("rewarm")
 
@@ -69,7 +70,7 @@ class Activation:
         self._original: CompileFunction | None = None
         self._in_place = False
         self._sessions: dict[tuple[Said, JaxOptions], Session] = {}
-        self._told: set[str] = set()
+        self.teller = Teller()
         self._announced = False
         self._capturing = threading.local()
 
@@ -105,7 +106,7 @@ class Activation:
                 strict, self._said = self._said.strict, None
                 if strict:
                     raise
-                self._tell(str(error))
+                self.teller.tell(str(error))
 
     def turn_off(self) -> None:
         """Put JAX's own function back, if nobody else has replaced it since."""
@@ -153,7 +154,7 @@ class Activation:
             return found.serve(call)
         if found is not None:
             self.ledger.left_to_jax(found)
-            self._tell(f"left to JAX's own code: {found}")
+            self.teller.tell(f"left to JAX's own code: {found}")
         assert self._original is not None
         return self._original(*call)
 
@@ -184,12 +185,6 @@ class Activation:
                     del self._sessions[next(iter(self._sessions))]
                 session = self._sessions[said, options] = Session(said, options, self.ledger, self._flights, self._runs)
             return session
-
-    def _tell(self, line: str) -> None:
-        """One log line, once."""
-        if line not in self._told:
-            self._told.add(line)
-            logger.warning("rewarm: %s", line)
 
     # -- keys without compiling --------------------------------------------------------------------------------
 
@@ -279,7 +274,7 @@ def enable(directory: Any = None, **arguments: Any) -> None:
 def turn_on(said: Said) -> None:
     """Turn rewarm on with settings that are already read."""
     for line in settings.unknown_variables():
-        _activation._tell(line)
+        _activation.teller.tell(line)
     if form := settings.stats_at_exit():
         _print_stats_at_exit(form)
     _activation.turn_on(said)
@@ -294,7 +289,7 @@ def turn_on_if_asked() -> None:
         if settings.environment_asks():
             turn_on(settings.say())
     except RewarmError as error:
-        _activation._tell(f"{error}; rewarm stays off")
+        _activation.teller.tell(f"{error}; rewarm stays off")
 
 
 def disable() -> None:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rewarm.jax_adapter import seam
-from rewarm.ledger import Event, Explanation
+from rewarm.ledger import Event
+
+if TYPE_CHECKING:
+    from rewarm.ledger.explanation import Explanation
 
 _PREFIX = "/jax/compilation_cache/"
 _TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"

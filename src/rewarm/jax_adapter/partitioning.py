@@ -40,7 +40,7 @@ def _content(address: str) -> dict[str, Any]:
     # Imported when a program needs it: few do.
     from rewarm.fingerprint import fingerprint
 
-    found = fingerprint(call, name="custom_partitioning", reducers=_reducers())
+    found = fingerprint(call, name="custom_partitioning", reducers=_reducers(), companions=seam.registered_as_tree)
     return {"digest": found.digest, "parts": dict(found.parts)}
 
 
@@ -73,12 +73,10 @@ def _reducers() -> Mapping[type, Callable[[Any], Any]]:
 
 
 def _mesh(mesh: Any) -> Any:
-    """Axes, and which device stands where among them; not which devices of the host or of the job they are."""
-    ids = [device.id for device in mesh.devices.flat]
-    order = {identity: place for place, identity in enumerate(sorted(ids))}
-    kinds = sorted({str(device.device_kind) for device in mesh.devices.flat})
-    types = repr(getattr(mesh, "axis_types", None))
-    return "mesh", mesh.axis_names, mesh.devices.shape, tuple(order[one] for one in ids), tuple(kinds), types
+    """Axes and devices, by id: a callback can make either a constant of the program. All ranks see the same ids."""
+    ids = tuple(int(device.id) for device in mesh.devices.flat)
+    kinds = tuple(sorted({str(device.device_kind) for device in mesh.devices.flat}))
+    return "mesh", mesh.axis_names, mesh.devices.shape, ids, kinds, repr(getattr(mesh, "axis_types", None))
 
 
 def _array(array: Any) -> Any:

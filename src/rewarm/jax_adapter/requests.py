@@ -6,7 +6,6 @@ Not promised: a key for every program. What cannot be identified has none, and t
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 import time
 import weakref
@@ -33,8 +32,7 @@ from rewarm.in_force import Settings
 from rewarm.jax_adapter import executables, machines, partitioning, seam
 from rewarm.jax_adapter.libraries import libraries
 from rewarm.jax_adapter.seam import Call
-
-logger = logging.getLogger("rewarm")
+from rewarm.telling import Teller
 
 
 class Identifier:
@@ -43,6 +41,7 @@ class Identifier:
     def __init__(self, in_force: Settings, toolchain: Toolchain) -> None:
         self._settings = in_force
         self._toolchain = toolchain
+        self._teller = Teller()
         self._option_rows: dict[bytes, Component] = {}
         self._rows = functools.lru_cache(maxsize=256)(self._row)
         # Per client, and gone with it: JAX can drop its clients and make new ones.
@@ -62,8 +61,8 @@ class Identifier:
         except Exception as error:
             if self._settings.strict:
                 raise
-            found = _Identity(unkeyable=f"the key cannot be built: {type(error).__name__}: {error}")
-            logger.warning("rewarm: %s for %s; compiling, not caching", found.unkeyable, name)
+            found = _Identity(unkeyable=f"the key cannot be built: {_words(error)}")
+            self._teller.tell(f"{found.unkeyable}; {name} is compiled and not cached, as is all that it goes for")
         return Request(
             program=name,
             components=found.components,
@@ -180,6 +179,11 @@ class Identifier:
         if variables:
             said["variables"] = dict(zip(self._settings.extra_variables, variables, strict=True))
         return {**said, "metadata": True} if self._settings.metadata_in_key else said
+
+
+def _words(error: Exception) -> str:
+    # Errors of value are written here and say all; of others the class is half of what they say.
+    return str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
 
 
 class _Identity(NamedTuple):

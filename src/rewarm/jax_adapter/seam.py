@@ -293,6 +293,14 @@ def partitioning_call(address: str) -> dict[str, Any] | None:
     return {**told, "decode_shardings": decoding, "platforms": tuple(info.module_context.platforms)}
 
 
+def registered_as_tree(cls: type) -> tuple[Any, Any] | None:
+    """The functions that take a class of the user apart into leaves and put it together, if it is a pytree."""
+    from jax._src import tree_util
+
+    entry = tree_util._registry.get(cls)
+    return (entry.to_iter, entry.from_iter) if entry is not None else None
+
+
 def trace_context() -> tuple[Any, ...]:
     """The values of JAX's options that shape a trace, as they are for this thread now."""
     return tuple(_axes(value) or value for value in _holders().trace_context())

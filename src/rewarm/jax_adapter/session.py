@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import logging
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rewarm import policy
-from rewarm.cache import CompileCache
+from rewarm.cache import CompileCache, Explainer, Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import ContentsDifferError, StoreError
-from rewarm.explain import Catalogue, Explainer
 from rewarm.identity import Toolchain
 from rewarm.in_force import Said, Settings, default_directory, resolve
 from rewarm.jax_adapter import events, seam
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import Identifier, producer
 from rewarm.jax_adapter.seam import Call, JaxOptions
-from rewarm.ledger import Ledger, RunWriter
+from rewarm.ledger import Event, Ledger, RunWriter
 from rewarm.policy import Thresholds
 from rewarm.store import LocalStore
+from rewarm.telling import Teller
+
+if TYPE_CHECKING:
+    from rewarm.ledger.explanation import Explanation
 
 logger = logging.getLogger("rewarm")
 
@@ -60,6 +64,29 @@ def _plain(in_force: Settings) -> dict[str, Any]:
     return {name: value if isinstance(value, plain) else str(value) for name, value in in_force._asdict().items()}
 
 
+class _LateExplainer:
+    """The explainer, imported at the first miss: a start that finds everything needs none of it."""
+
+    def __init__(self, store: LocalStore | None, directory: Path) -> None:
+        self._place = store, directory
+
+    @functools.cached_property
+    def _explainer(self) -> Explainer:
+        from rewarm.explain import Catalogue
+        from rewarm.explain import Explainer as Real
+
+        store, directory = self._place
+        return Real(store, Catalogue(directory))
+
+    def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
+        """See `cache.Explainer`."""
+        return self._explainer.explain(request, reason, quarantined)
+
+    def remember(self, request: Request[Any], event: Event) -> None:
+        """See `cache.Explainer`."""
+        self._explainer.remember(request, event)
+
+
 class Session:
     """Serves calls of JAX under one set of settings."""
 
@@ -72,7 +99,7 @@ class Session:
         self._runs = runs
         self._lock = threading.Lock()
         self._cache: CompileCache | None = None
-        self._told: set[str] = set()
+        self._teller = Teller()
 
     def _open(self) -> CompileCache:
         """The cache, opened at the first call that needs it: asking for a key alone touches no directory.
@@ -93,7 +120,7 @@ class Session:
         if in_force.max_size == 0:
             return None, policy.SWITCHED_OFF
         if in_force.max_size > 0:
-            self._tell(
+            self._teller.tell(
                 f"jax_compilation_cache_max_size is {in_force.max_size}: rewarm does not bound the directory yet; "
                 f"entries larger than this are not stored"
             )
@@ -105,21 +132,16 @@ class Session:
             self._ledger.error()
             if in_force.strict:
                 raise
-            self._tell(
+            self._teller.tell(
                 f"cannot use the directory {in_force.directory}: {error.strerror}; programs are compiled and not "
                 f"cached. Choose another with REWARM_DIR or rewarm.enable(directory)"
             )
             return None, f"the directory cannot be used: {error.strerror}"
         if obstacle is not None:
-            self._tell(
+            self._teller.tell(
                 f"the directory {in_force.directory} is {obstacle}: entries are read, and new ones are not stored"
             )
         return store, ""
-
-    def _tell(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
-            logger.warning("rewarm: %s", line)
 
     def _cache_over(self, store: LocalStore | None, closed: str) -> CompileCache:
         in_force = self.settings
@@ -135,7 +157,7 @@ class Session:
             flights=self._flights,
             observer=observer,
             run=self._runs.of(in_force) if store is not None else None,
-            explainer=Explainer(store, Catalogue(in_force.directory)),
+            explainer=_LateExplainer(store, in_force.directory),
             level=in_force.compression_level,
             strict=in_force.strict,
             check_contents=in_force.check_contents,

@@ -1,8 +1,11 @@
-"""What happened: one event per request, the numbers they add up to, and runs on disk."""
+"""What happened: one event per request, the numbers they add up to, and runs on disk.
 
-from rewarm.ledger.events import Change, Event, Explanation, Finding, Seconds
+The records of explanations are in `explanation.py`, and those of runs that were read in `runs.py`.
+"""
+
+from rewarm.ledger.events import Event, Seconds
 from rewarm.ledger.journal import RunWriter
 from rewarm.ledger.ledger import Ledger
 from rewarm.ledger.stats import Stats
 
-__all__ = ["Change", "Event", "Explanation", "Finding", "Ledger", "RunWriter", "Seconds", "Stats"]
+__all__ = ["Event", "Ledger", "RunWriter", "Seconds", "Stats"]
