@@ -299,7 +299,8 @@ class CompileCache:
     ) -> E:
         trace.reason = reason
         trace.not_stored = not_stored
-        self._explain(request, reason, trace)
+        if not_stored != ALREADY_STORED:
+            self._explain(request, reason, trace)
         self._observer.missed(request.program, key, reason, trace.explanation)
         since = time.perf_counter()
         try:
@@ -447,7 +448,7 @@ class CompileCache:
             time=trace.started,
             explanation=trace.explanation,
         )
-        if self._explainer is not None and outcome == "miss":
+        if self._explainer is not None and outcome == "miss" and trace.not_stored != ALREADY_STORED:
             since = time.perf_counter()
             self._explainer.remember(request, event)
             took = event.seconds.explain + time.perf_counter() - since

@@ -20,10 +20,13 @@ from rewarm.cli.common import (
     the_one,
 )
 from rewarm.envelope import Header
+from rewarm.explain.afterwards import entry
+from rewarm.explain.difference import values_of
 from rewarm.store import EntryInfo
 from rewarm.store.inventory import verify
 
 _WIDTH = 100
+_LISTED = 12
 
 
 @click.command()
@@ -37,20 +40,24 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
     item = verify(store, info)
     if item.header is None:
         raise click.ClickException(f"entry {info.key} is not usable: {item.problem or 'removed meanwhile'}")
+    opened = entry(store, info.key)
+    values = values_of(opened) if opened is not None else {}
     if as_json:
+        rows = [{**row, "value": values.get(row["name"])} for row in item.header.as_dict()["components"]]
         print_json(
             {
                 **item.header.as_dict(),
+                "components": rows,
                 "bytes": info.size,
                 "used": info.used,
                 "path": str(store.path(info.key)),
             }
         )
     else:
-        _print(item.header, info, store.path(info.key))
+        _print(item.header, values, info, store.path(info.key))
 
 
-def _print(header: Header, info: EntryInfo, path: Path) -> None:
+def _print(header: Header, values: dict[str, Any], info: EntryInfo, path: Path) -> None:
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(header.created))
     producer = ", ".join(f"{name} {value}" for name, value in sorted(header.producer.items()))
     lines = [
@@ -72,11 +79,13 @@ def _print(header: Header, info: EntryInfo, path: Path) -> None:
         click.echo(f"  {section.name:<10} {packed} {section.codec}, {raw} unpacked, sha256 {section.sha256[:16]}")
     click.echo("components")
     for row in header.components:
-        value = row.get("value")
+        value = values.get(row["name"])
         table = value if isinstance(value, dict) else {}
         click.echo(f"  {row['name']:<10} {row['digest'][:16]}{'' if table else _text(value)}")
-        for name, part in table.items():
+        for name, part in list(table.items())[:_LISTED]:
             click.echo(f"    {name}:{_text(part)}")
+        if len(table) > _LISTED:
+            click.echo(f"    and {len(table) - _LISTED} more, which --json shows")
 
 
 def _text(value: Any) -> str:
