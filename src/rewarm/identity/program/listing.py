@@ -13,6 +13,8 @@ from rewarm.identity.program import canonical, payloads
 # What MLIR prints at the end of a line for its source; the first file and line in it is the innermost frame.
 _LOCATION = re.compile(r" loc\(.*\)$")
 _ARGUMENT_LOCATION = re.compile(r' loc\((?:"(?:[^"\\]|\\.)*"|unknown)(?:\([^()]*\))?\)(?=[,)])')
+_CONSTANT = re.compile(r"(%[\w$.-]+) = stablehlo.constant ")
+_NAME = re.compile(r"%[\w$.-]+")
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
 
 
@@ -70,7 +72,8 @@ def list_operations(bytecode: bytes) -> Listing:
             text = module.operation.get_asm(enable_debug_info=True, use_local_scope=True, assume_verified=True)
     except Exception as error:
         raise ValueError(f"this jaxlib cannot read the program: {type(error).__name__}: {error}") from error
-    return Listing(tuple(_operation(line) for line in text.splitlines() if line.strip() not in ("", "}")))
+    found = [_operation(line) for line in text.splitlines() if line.strip() not in ("", "}")]
+    return Listing(tuple(_placed(found)))
 
 
 def _register(context: Any) -> None:
@@ -95,3 +98,19 @@ def _operation(line: str) -> Operation:
         text = _ARGUMENT_LOCATION.sub("", text)
     file = _FILE.search(found.group()) if found else None
     return Operation(text.strip(), f"{file.group(1)}:{file.group(2)}" if file else "")
+
+
+def _placed(operations: list[Operation]) -> list[Operation]:
+    """Operations with each constant where it is first used: JAX places it where the whole program was called."""
+    used: dict[str, str] = {}
+    placed = []
+    for one in reversed(operations):
+        constant = _CONSTANT.match(one.text)
+        if constant is not None:
+            one = one._replace(source=used.pop(constant.group(1), "") or one.source)  # noqa: PLW2901
+        elif one.source:
+            used.update(dict.fromkeys(_NAME.findall(one.text), one.source))
+        elif one.text.startswith("func.func"):
+            used.clear()
+        placed.append(one)
+    return placed[::-1]
