@@ -78,7 +78,7 @@ def _words_of_a_list(item: str, before: str, after: str) -> Iterator[_Row]:
 def _some(names: set[str]) -> str:
     listed = sorted(name for name in names if name)
     more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return " ".join(listed[:_LISTED]) + more if listed else "none more"
+    return " ".join(listed[:_LISTED]) + more if listed else "without"
 
 
 def _inputs(before: Any, after: Any, producers: tuple[Producer, Producer]) -> Iterator[_Row]:
@@ -96,10 +96,41 @@ def _is_digest(text: str) -> bool:
     return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
 
 
+def _callbacks(before: Any, after: Any, producers: tuple[Producer, Producer]) -> Iterator[_Row]:
+    """Call by call: the parts of its Python, and the options of JAX under which that is traced."""
+    if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
+        yield from _items(before, after, producers)
+        return
+    several = len(before) > 1
+    for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
+        call = f"call {number}: " if several else ""
+        found = list(_items(old["parts"], new["parts"], producers))
+        yield from ((call + item, was, now) for item, was, now in found)
+        traced = [pair for pair in zip(old["context"], new["context"], strict=False) if pair[0] != pair[1]]
+        if traced:
+            was, now = (", ".join(values) for values in zip(*traced, strict=True))
+            yield f"{call}options that shape a trace", words(was), words(now)
+        elif not found:
+            yield f"{call}what it is made of", old["digest"][:12], new["digest"][:12]
+
+
+def _salt(before: Any, after: Any, producers: tuple[Producer, Producer]) -> Iterator[_Row]:
+    yield from _items(_flat(before), _flat(after), producers)
+
+
+def _flat(said: dict[str, Any]) -> dict[str, Any]:
+    """Declared files and variables one by one; a file has no name, since its path does not count."""
+    files = {f"files, number {number}": _content(one) for number, one in enumerate(said.get("files", ()), 1)}
+    variables = {f"variable {name}": _content(one) for name, one in said.get("variables", {}).items()}
+    return {**{name: one for name, one in said.items() if name not in ("files", "variables")}, **files, **variables}
+
+
 _RULES: dict[str, Callable[[Any, Any, tuple[Producer, Producer]], Iterator[_Row]]] = {
     "toolchain": _toolchain,
     "target": _target,
     "inputs": _inputs,
+    "callbacks": _callbacks,
+    "salt": _salt,
 }
 
 

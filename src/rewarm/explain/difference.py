@@ -78,7 +78,10 @@ def compare_programs(before: Listing | None, after: Listing | None) -> Differenc
     """As `programs.compare`, also where one of the two cannot be read."""
     if before is None or after is None:
         return Difference((), (Finding("unfinished", "the programs differ; one of them is not kept, or unreadable"),))
-    return programs.compare(before, after)
+    found = programs.compare(before, after)
+    if found.findings:
+        return found
+    return Difference((), (Finding("names", "the operations are equal; names or source locations differ"),))
 
 
 def summarise(what: str, differs: Iterable[str], changes: Iterable[Change], findings: Sequence[Finding]) -> str:

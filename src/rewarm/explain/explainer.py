@@ -17,7 +17,7 @@ from rewarm.errors import BadEntryError, StoreError
 from rewarm.explain import nearest, programs
 from rewarm.explain.catalogue import NOT_STORED, STORED, Catalogue, Remembered, shortened
 from rewarm.explain.components import changes_in
-from rewarm.explain.difference import listing_of, summarise
+from rewarm.explain.difference import compare_programs, listing_of, summarise
 from rewarm.explain.programs import Difference
 from rewarm.identity.program import Listing, list_operations, shape_of
 from rewarm.ledger import Event
@@ -104,7 +104,7 @@ class Explainer:
             if name == "program":
                 difference = self._programs(request, wanted, one)
                 changes += difference.changes
-                findings += _in_context(difference.findings, wanted, one, known)
+                findings += _in_context(difference.findings, wanted, known)
             else:
                 before = self._catalogue.value(one.components.get(name, ""))
                 changes += changes_in(name, before, after.get(name), (one.producer, wanted.producer))
@@ -118,7 +118,7 @@ class Explainer:
         if len(request.evidence.canonical) <= INLINE_BYTES and one.outcome == STORED:
             before = self._stored_listing(one.key)
             if before is not None:
-                return programs.compare(before, list_operations(request.evidence.source()))
+                return compare_programs(before, list_operations(request.evidence.source()))
         return Difference((), (_by_shape(wanted, one),))
 
     def _stored_listing(self, key: str) -> Listing | None:
@@ -176,21 +176,23 @@ def _by_shape(wanted: Remembered, one: Remembered) -> Finding:
     return programs.OPERATIONS
 
 
-def _in_context(
-    findings: Sequence[Finding], wanted: Remembered, one: Remembered, known: Sequence[Remembered]
-) -> list[Finding]:
+def _in_context(findings: Sequence[Finding], wanted: Remembered, known: Sequence[Remembered]) -> list[Finding]:
     """What the other programs that are remembered add to a finding."""
-    told = list(findings)
-    kinds = {finding.kind for finding in findings}
+    seen = nearest.signatures_seen(wanted, known)
+    told = [_with_shapes(finding, wanted, seen) for finding in findings]
     versions = nearest.versions_seen(wanted, known)
-    if "constants" in kinds and versions > 1:
+    if versions > 1 and any(finding.kind == "constants" for finding in findings):
         text = (
             f"it had other constants in each of the {versions} times it was compiled before: likely a time, a random "
             f"seed or an object's address becomes part of the program; pass it as an argument"
         )
         told.append(Finding("varying constant", text))
-    if "shapes" in kinds:
-        seen = nearest.signatures_seen(wanted, known)
-        listed = ", ".join(seen[:_SHAPES_SHOWN]) + (" and others" if len(seen) > _SHAPES_SHOWN else "")
-        told.append(Finding("shapes", f"now {wanted.signature}; seen before: {listed or one.signature}"))
     return told
+
+
+def _with_shapes(finding: Finding, wanted: Remembered, seen: Sequence[str]) -> Finding:
+    """A finding of shapes with the list of those that were seen."""
+    if finding.kind != "shapes" or not seen:
+        return finding
+    listed = ", ".join(seen[:_SHAPES_SHOWN]) + (" and others" if len(seen) > _SHAPES_SHOWN else "")
+    return Finding("shapes", f"{finding.text}: now {wanted.signature}; seen before: {listed}")

@@ -48,10 +48,13 @@ def compare(before: Listing, after: Listing) -> Difference:
         return Difference((), ())
     if same_order:
         for alike, finding in _RULES:
+            if finding is SHAPES and not _sizes_differ(pairs):
+                continue
             if all(alike(one.text) == alike(other.text) for one, other in pairs):
                 return Difference(_places(pairs), (finding,))
     if _same_but_for_order(old, new):
-        return Difference(_parting(old, new), (ORDER,))
+        wired = [_kind(one.text) for one in old] == [_kind(one.text) for one in new]
+        return Difference(_parting(old, new), (OPERANDS if wired else ORDER,))
     if _widths(old) == _widths(new) and _number_types(old) != _number_types(new):
         return Difference(_parting(old, new), (TYPES,))
     return Difference(_parting(old, new), (OPERATIONS,))
@@ -61,9 +64,10 @@ CONSTANTS = Finding("constants", "the same operations with other constants")
 SHAPES = Finding("shapes", "the same program for other shapes")
 ORDER = Finding(
     "order",
-    "the same operations in another order: likely something unordered in Python decides it, such as a set, or "
-    "a dict filled in another order (PYTHONHASHSEED)",
+    "the same operations in another order: likely something unordered decides it, such as a Python set, a dict that is "
+    "filled in another order, or a hash seed (PYTHONHASHSEED)",
 )
+OPERANDS = Finding("operands", "the same operations on other operands")
 TYPES = Finding(
     "types",
     "the same program in other number types: jax_enable_x64, or a Python scalar where an array was (weak types)",
@@ -115,19 +119,33 @@ def _number_types(operations: Sequence[Operation]) -> set[str]:
     return {found for one in operations for found in _WIDE.findall(one.text)}
 
 
+def _sizes_differ(pairs: Sequence[tuple[Operation, Operation]]) -> bool:
+    """Whether any tensor has another type; other numbers (a dimension that is reduced) may differ alone."""
+    return any(_TENSOR.findall(one.text) != _TENSOR.findall(other.text) for one, other in pairs)
+
+
 def _places(pairs: Sequence[tuple[Operation, Operation]]) -> tuple[Change, ...]:
     return tuple(_change(one, other) for one, other in pairs[:_PLACES])
 
 
 def _change(one: Operation | None, other: Operation | None) -> Change:
     source = (other.source if other else "") or (one.source if one else "")
-    return Change("program", source, _shown(one), _shown(other))
+    texts = one.text if one else "", other.text if other else ""
+    return Change("program", source, *_shown(*texts))
 
 
-def _shown(one: Operation | None) -> str:
-    if one is None:
-        return ""
-    return one.text if len(one.text) <= _WIDTH else f"{one.text[: _WIDTH - 3]}..."
+def _shown(before: str, after: str) -> tuple[str, str]:
+    """Two texts, each cut to the part in which they differ."""
+    pairs = enumerate(zip(before, after, strict=False))
+    same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
+    skip = max(0, same - _WIDTH // 3) if max(len(before), len(after)) > _WIDTH else 0
+    return _cut(before, skip), _cut(after, skip)
+
+
+def _cut(text: str, skip: int) -> str:
+    start = "..." if skip and text else ""
+    kept = start + text[skip:]
+    return kept if len(kept) <= _WIDTH else f"{kept[: _WIDTH - 3]}..."
 
 
 def _parting(old: Sequence[Operation], new: Sequence[Operation]) -> tuple[Change, ...]:

@@ -51,7 +51,9 @@ KINDS = (
     "shapes",  # the same program for other shapes
     "types",  # the same program in other widths: x64, or a weak type
     "order",  # the same operations in another order
+    "operands",  # the same operations on other operands
     "operations",  # other operations
+    "names",  # programs that differ in names or source locations alone, which count with metadata_in_key
     "renamed",  # it was seen under another name
 )
 

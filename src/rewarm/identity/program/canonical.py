@@ -127,6 +127,7 @@ def _number_callbacks(found: _Found) -> tuple[str, ...]:
 def rename(operation: Any) -> None:
     """Give the functions of a module the names of the canonical form, and keep its source locations."""
     found, others = _collect(operation)
+    _number_callbacks(found)
     _without_names(operation, found, others)
 
 
