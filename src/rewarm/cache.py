@@ -39,8 +39,8 @@ SOURCE = "source"
 COMPONENTS = "components"
 
 # Of the canonical program. Writing the source locations takes about as long as canonicalising, so those of a program
-# of more bytes than this (some 25,000 operations) are not kept.
-_SOURCE_UP_TO = 256 * 1024
+# of more bytes than this (some 12,000 operations) are not kept.
+_SOURCE_UP_TO = 128 * 1024
 
 NOT_IN_STORE = "not in the store"
 COMPILE_FAILED = "it does not compile"
@@ -56,11 +56,13 @@ class Evidence(NamedTuple):
 
     Attributes:
       canonical: the bytes that the component `program` is the digest of.
+      kinds: the names of its operations, each once.
       signature: the types of its main function.
       source: the program with its source locations, in MLIR bytecode.
     """
 
     canonical: bytes
+    kinds: tuple[str, ...]
     signature: Callable[[], str]
     source: Callable[[], bytes]
 

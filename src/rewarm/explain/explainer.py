@@ -6,6 +6,7 @@ are not compared here; `rewarm explain` does that afterwards, from the entries.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from rewarm.explain.catalogue import NOT_STORED, STORED, Catalogue, Remembered, 
 from rewarm.explain.components import changes_in
 from rewarm.explain.difference import compare_programs, listing_of, summarise
 from rewarm.explain.programs import Difference
-from rewarm.identity.program import Listing, list_operations, shape_of
+from rewarm.identity.program import Listing, Shape, list_operations, shape_of
 from rewarm.ledger import Event
 from rewarm.ledger.explanation import Change, Explanation, Finding
 from rewarm.store import Store
@@ -28,7 +29,7 @@ logger = logging.getLogger("rewarm")
 
 # Listing a program takes some 25 microseconds for each operation, of some 12 bytes. Two programs of this many bytes
 # are compared in about 30 ms; larger ones when somebody asks.
-INLINE_BYTES = 6 * 1024
+INLINE_BYTES = 3 * 1024
 
 _SHAPES_SHOWN = 5
 
@@ -141,12 +142,17 @@ def _remembered(request: Request[Any]) -> Remembered:
         outcome=NOT_STORED,
         why="",
         components={row.name: row.digest for row in request.components.rows},
-        structure=shape.structure,
+        structure=_structure(shape, request.evidence.kinds),
         attributes=shape.attributes,
         operations=shape.operations,
         signature=shortened(request.evidence.signature()),
         producer=request.producer,
     )
+
+
+def _structure(shape: Shape, kinds: Sequence[str]) -> str:
+    """A digest of structure and kinds: bytecode names the kinds of operations by number too."""
+    return hashlib.sha256("\n".join((shape.structure, *kinds)).encode()).hexdigest()[:32]
 
 
 def _was_here(before: Remembered) -> Explanation:
@@ -167,7 +173,7 @@ def _compared_with(wanted: Remembered, one: Remembered, differs: tuple[str, ...]
 
 
 def _by_shape(wanted: Remembered, one: Remembered) -> Finding:
-    if wanted.structure == one.structure:
+    if wanted.structure == one.structure and wanted.attributes != one.attributes:
         if wanted.signature == one.signature:
             return programs.CONSTANTS
         return programs.TYPES if programs.same_but_for_width(one.signature, wanted.signature) else programs.SHAPES

@@ -197,6 +197,7 @@ class _Identity(NamedTuple):
 def _evidence(call: Call, program: Program) -> Evidence:
     return Evidence(
         canonical=program.canonical,
+        kinds=program.kinds,
         signature=functools.partial(signature_of, call.computation),
         source=functools.partial(with_locations, call.computation),
     )

@@ -16,19 +16,32 @@ from typing import NamedTuple
 
 _MAGIC = b"ML\xefR"
 _ALIGNED = 0x80
+_ODD = bytes(range(1, 256, 2))
 _STRINGS, _ATTRIBUTES, _OPERATIONS = 0, 2, 4
 
 
 def among_strings(bytecode: bytes, wanted: Set[bytes]) -> set[bytes]:
-    """Those of `wanted` (without NUL) that are strings of the module, and perhaps some that only look like one.
+    """Those of `wanted` (without a NUL at the end) that are strings of the module, and perhaps some that only look so.
 
     Raises:
       ValueError: the bytes are no MLIR bytecode.
     """
-    # The section is a count, the lengths, and the strings, each with a NUL at its end. Splitting gives every string
-    # but the first, which the lengths stand before, and the pieces of strings that have a NUL inside.
-    first, *others = _section(bytecode, _STRINGS).split(b"\0")
-    return (set(others) & wanted) | {text for text in wanted if first.endswith(text)}
+    section = _section(bytecode, _STRINGS)
+    found = set(section[_first_string(section) :].split(b"\0")) & wanted
+    # Splitting breaks strings with a NUL inside, so such are looked for as they are.
+    return found | {text for text in wanted if b"\0" in text and text in section}
+
+
+def _first_string(section: bytes) -> int:
+    """Where the strings start: the section is a count, as many lengths, and the strings, each with a NUL at its end."""
+    count, position = _varint(section, 0)
+    if position + count > len(section):
+        raise ValueError("there are more strings than bytes")
+    if not section[position : position + count].translate(None, _ODD):
+        return position + count  # the way of nearly all programs: an odd byte is a whole number
+    for _ in range(count):
+        _, position = _varint(section, position)
+    return position
 
 
 class Shape(NamedTuple):

@@ -47,12 +47,14 @@ class Program(NamedTuple):
       callbacks: for each `custom_partitioning` call, in order, what its configuration holds: a decimal number, the
         address under which JAX finds the call's Python.
       unkeyable: why the program cannot have a key, or `None`.
+      kinds: the names of its operations, sorted, each once.
     """
 
     name: str
     canonical: bytes
     callbacks: tuple[str, ...]
     unkeyable: str | None
+    kinds: tuple[str, ...] = ()
 
 
 def canonical_program(module: Any, *, metadata_in_key: bool) -> Program:
@@ -72,8 +74,8 @@ def canonical_program(module: Any, *, metadata_in_key: bool) -> Program:
             canonical = payloads.write(operation)
         else:
             payloads.strip_locations(operation)
-            canonical = _finished(operation, _without_names(operation, found, others))
-    return Program(name, canonical, callbacks, _unkeyable(found))
+            canonical = _finished(operation, found, _without_names(operation, found, others))
+    return Program(name, canonical, callbacks, _unkeyable(found), tuple(sorted({*found, *others})))
 
 
 _Found = dict[str, list[Any]]
@@ -128,23 +130,26 @@ def rename(operation: Any) -> None:
     """Give the functions of a module the names of the canonical form, and keep its source locations."""
     found, others = _collect(operation)
     _number_callbacks(found)
-    _without_names(operation, found, others)
+    if _without_names(operation, found, others) is not None:
+        _rename_meshes(operation, found)
 
 
-def _without_names(operation: Any, found: _Found, others: set[str]) -> dict[str, str]:
-    """Take names out, as far as it is known where they are; returns the new name of each renamed function."""
+def _without_names(operation: Any, found: _Found, others: set[str]) -> dict[str, str] | None:
+    """Take names out, as far as it is known where they are.
+
+    Returns the new name of each function that had another, or `None` where functions and meshes keep their names.
+    """
     functions = [_function(one.attributes) for one in found.get(_FUNCTION, ())]
     _strip_payloads(found)
     for function in functions:
         if not function.private:  # JAX names the results of no other
             _drop_names(function.attributes)
     _rename_module(operation)
-    _rename_meshes(operation, found)
     known = {name.partition(".")[0] for name in others} <= _KNOWN_DIALECTS
     nested = len(found.get(_MODULE, ())) > 1
-    if nested or not known or any(_OWN_NAME.fullmatch(function.name) for function in functions):
-        return {}
-    return _rename_functions(functions, found)
+    if nested or not known or any(_OWN_NAME.fullmatch(one.name) for one in functions if not one.private):
+        return None
+    return _rename_functions(operation, functions, found)
 
 
 class _Function(NamedTuple):
@@ -184,11 +189,11 @@ def _rename_module(operation: Any) -> None:
     operation.attributes["sym_name"] = ir.StringAttr.get("m")
 
 
-def _rename_functions(functions: list[_Function], found: _Found) -> dict[str, str]:
+def _rename_functions(operation: Any, functions: list[_Function], found: _Found) -> dict[str, str]:
     """Number the private functions; returns old name to new."""
     from jaxlib.mlir import ir
 
-    private = [function for function in functions if function.private]
+    private = [_with_foreign_name(operation, function, functions) for function in functions if function.private]
     new = {function.name: f"f.{number}" for number, function in enumerate(private)}
     for function in private:
         function.attributes["sym_name"] = ir.StringAttr.get(new[function.name])
@@ -204,42 +209,69 @@ def _rename_functions(functions: list[_Function], found: _Found) -> dict[str, st
     return new
 
 
+def _with_foreign_name(operation: Any, function: _Function, functions: list[_Function]) -> _Function:
+    """A function under a name that is no canonical one, so that old and new names can be told apart."""
+    from jaxlib.mlir import ir
+
+    if not _OWN_NAME.fullmatch(function.name):
+        return function
+    name = _unused(f"rewarm.{function.name}", {other.name for other in functions})
+    ir.SymbolTable.replace_all_symbol_uses(function.name, name, operation)
+    function.attributes["sym_name"] = ir.StringAttr.get(name)
+    return function._replace(name=name)
+
+
 def _rename_reference(attributes: Any, name: str, references: dict[str, Any]) -> None:
     own = references.get(attributes[name].value)
     if own is not None:
         attributes[name] = own
 
 
-def _rename_meshes(operation: Any, found: _Found) -> None:
-    """Number the meshes as JAX does, in order; the name of a mesh of one device says which, and stays."""
-    from jaxlib.mlir import ir
-
-    meshes = [mesh for mesh in found.get(_MESH, ()) if not mesh.attributes["sym_name"].value.startswith("maximal")]
-    wanted = ["mesh", *(f"mesh_{number}" for number in range(len(meshes) - 1))]
-    pairs = [(mesh, name) for mesh, name in zip(meshes, wanted, strict=False)]
-    if all(mesh.attributes["sym_name"].value == name for mesh, name in pairs):
-        return
-    # In two steps, since the names overlap. Each step walks the whole program; programs have one to three meshes.
-    for step in ("rewarm.", ""):
-        for mesh, name in pairs:
-            ir.SymbolTable.replace_all_symbol_uses(mesh.attributes["sym_name"].value, step + name, operation)
-            ir.SymbolTable.set_symbol_name(mesh, step + name)
-
-
-def _finished(operation: Any, renamed: dict[str, str]) -> bytes:
-    """The bytecode, once no reference to a renamed function is left under its old name.
+def _finished(operation: Any, found: _Found, renamed: dict[str, str] | None) -> bytes:
+    """The bytecode, once no reference to a renamed function is left under its old name, and meshes are numbered.
 
     A reference in a place that is not known (an attribute that somebody's own lowering hung on an operation) would
     point to nothing, and two programs that differ in it could look alike. Such a reference keeps the old name among
-    the bytecode's strings, so only when one shows there the whole program is searched.
+    the bytecode's strings, so only when one shows there the whole program is searched. Meshes come last: one may be
+    given the name that a function had.
     """
     from jaxlib.mlir import ir
 
     written = payloads.write(operation)
+    if renamed is None:
+        return written
     encoded = {name.encode("utf-8", "surrogateescape"): name for name in renamed}
     left = sorted(encoded[text] for text in bytecode.among_strings(written, encoded.keys()))
-    if not left:
-        return written
     for name in left:
         ir.SymbolTable.replace_all_symbol_uses(name, renamed[name], operation)
-    return payloads.write(operation)
+    return payloads.write(operation) if _rename_meshes(operation, found) or left else written
+
+
+def _rename_meshes(operation: Any, found: _Found) -> bool:
+    """Number the meshes as JAX does, in order; returns whether any had another name.
+
+    The name of a mesh of one device says which, and stays.
+    """
+    from jaxlib.mlir import ir
+
+    names = {mesh: mesh.attributes["sym_name"].value for mesh in found.get(_MESH, ())}
+    meshes = [mesh for mesh, name in names.items() if not name.startswith("maximal")]
+    wanted = ["mesh", *(f"mesh_{number}" for number in range(len(meshes) - 1))][: len(meshes)]
+    if [names[mesh] for mesh in meshes] == wanted:
+        return False
+    taken = {one.attributes["sym_name"].value for one in found.get(_FUNCTION, ())} | set(names.values())
+    aside = [_unused(f"rewarm.{name}", taken) for name in wanted]
+    if taken & set(wanted) - {names[mesh] for mesh in meshes}:
+        return False  # a public function has the name: the meshes keep theirs
+    # In two steps, since old and new names overlap. Each walks the whole program; programs have one to three meshes.
+    for step in (aside, wanted):
+        for mesh, name in zip(meshes, step, strict=True):
+            ir.SymbolTable.replace_all_symbol_uses(mesh.attributes["sym_name"].value, name, operation)
+            ir.SymbolTable.set_symbol_name(mesh, name)
+    return True
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "."
+    return name

@@ -77,13 +77,9 @@ def list_operations(bytecode: bytes) -> Listing:
 
 
 def _register(context: Any) -> None:
-    from jaxlib.mlir import ir
-    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-    registry = ir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
-    context.append_dialect_registry(registry)
+    payloads.register_dialects(context)
     context.allow_unregistered_dialects = True
     stablehlo.register_dialect(context)
     chlo.register_dialect(context)

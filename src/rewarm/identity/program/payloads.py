@@ -22,6 +22,8 @@ from typing import Any
 
 _BACKEND_CONFIG = "backend_config"
 _MHLO_BACKEND_CONFIG = "mhlo.backend_config"
+# The running number of a kernel in its process, for dumps (JAX 0.11).
+_DUMP_NAME = "mosaic_gpu.dump_basename"
 
 
 def without_locations(target: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +32,12 @@ def without_locations(target: str, attributes: Mapping[str, Any]) -> dict[str, A
     A kernel's IR is replaced by a digest of it without locations. Must be called within the program's context.
     """
     rule = _RULES.get(target)
-    return rule(attributes) if rule is not None else {}
+    if rule is None:
+        return {}
+    try:
+        return rule(attributes)
+    except Exception:  # noqa: BLE001 - of another form: it stays as it is, and counts as that
+        return {}
 
 
 def _triton(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +45,7 @@ def _triton(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mosaic_gpu(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return _in_dictionary(attributes, "module", _plain, drop=("kernel_hash",))
+    return _in_dictionary(attributes, "module", register_dialects, drop=("kernel_hash",))
 
 
 def _in_dictionary(
@@ -46,11 +53,7 @@ def _in_dictionary(
 ) -> dict[str, Any]:
     from jaxlib.mlir import ir
 
-    if _MHLO_BACKEND_CONFIG not in attributes:
-        return {}
     config = attributes[_MHLO_BACKEND_CONFIG]
-    if not isinstance(config, ir.DictAttr) or where not in config:
-        return {}
     digest = _digest(bytes(config[where].value_bytes), register)
     if digest is None:
         return {}
@@ -61,12 +64,9 @@ def _in_dictionary(
 def _mosaic_tpu(attributes: Mapping[str, Any]) -> dict[str, Any]:
     from jaxlib.mlir import ir
 
-    try:
-        config = json.loads(attributes[_BACKEND_CONFIG].value)
-        inner = config["custom_call_config"]
-        body = base64.b64decode(inner["body"], validate=True)
-    except (KeyError, TypeError, ValueError):
-        return {}
+    config = json.loads(attributes[_BACKEND_CONFIG].value)
+    inner = config["custom_call_config"]
+    body = base64.b64decode(inner["body"], validate=True)
     inner.pop("debug_locations", None)
     inner["body"] = _digest(body, _with_tpu) or inner["body"]
     return {_BACKEND_CONFIG: ir.StringAttr.get(json.dumps(config, sort_keys=True))}
@@ -92,13 +92,21 @@ def _digest(raw: bytes, register: Callable[[Any], None]) -> str | None:
             register(context)
             module = ir.Module.parse(raw)
             strip_locations(module.operation)
+            if _DUMP_NAME in module.operation.attributes:
+                del module.operation.attributes[_DUMP_NAME]
             return f"sha256:{hashlib.sha256(write(module.operation)).hexdigest()}"
     except Exception:  # noqa: BLE001 - of another form, or a dialect that this jaxlib lacks
         return None
 
 
-def _plain(context: Any) -> None:
-    pass
+def register_dialects(context: Any) -> None:
+    """Register what JAX lowers to, StableHLO and its like apart."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
 
 
 def _with_triton(context: Any) -> None:
