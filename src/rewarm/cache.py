@@ -43,6 +43,7 @@ COMPONENTS = "components"
 _SOURCE_UP_TO = 128 * 1024
 
 NOT_IN_STORE = "not in the store"
+CANNOT_READ = "the store cannot be read"
 COMPILE_FAILED = "it does not compile"
 CANNOT_SERIALISE = "the executable cannot be serialised"
 STORE_FAILED = "the store cannot be written"
@@ -56,15 +57,15 @@ class Evidence(NamedTuple):
 
     Attributes:
       canonical: the bytes that the component `program` is the digest of.
-      kinds: the names of its operations, each once.
       signature: the types of its main function.
       source: the program with its source locations, in MLIR bytecode.
+      kinds: the names of its operations, each once.
     """
 
     canonical: bytes
-    kinds: tuple[str, ...]
     signature: Callable[[], str]
     source: Callable[[], bytes]
+    kinds: tuple[str, ...] = ()
 
 
 class Request(NamedTuple, Generic[E]):
@@ -261,7 +262,7 @@ class CompileCache:
             if self._strict:
                 raise
         except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
-            trace.reason = f"the store cannot be read: {_why(error)}"
+            trace.reason = f"{CANNOT_READ}: {_why(error)}"
             self._complain("read", error)
         return None
 

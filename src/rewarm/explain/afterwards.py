@@ -23,7 +23,7 @@ def explanation_of(event: Mapping[str, Any]) -> Explanation | None:
     try:
         return Explanation(
             summary=str(said["summary"]),
-            nearest=said["nearest"],
+            nearest=said["nearest"] if isinstance(said["nearest"], str) else None,
             differs=tuple(said["differs"]),
             changes=tuple(Change(**change) for change in said["changes"]),
             findings=tuple(Finding(**finding) for finding in said["findings"]),
@@ -48,11 +48,20 @@ def completed(event: Mapping[str, Any], store: Store) -> Explanation | None:
     found = compare_entries(before, after)
     kept = tuple(change for change in said.changes if change.component != "program")
     new = tuple(change for change in found.changes if change.component == "program")
-    kinds = {finding.kind for finding in found.findings}
-    findings = found.findings + tuple(
-        one for one in said.findings if one.kind not in kinds and one.kind != "operations"
-    )
-    return Explanation(said.summary, said.nearest, said.differs, kept + new, findings)
+    return Explanation(said.summary, said.nearest, said.differs, kept + new, _merged(said.findings, found.findings))
+
+
+# What a comparison of programs can find; said from digests while the program ran, and better from the lines.
+_OF_PROGRAMS = frozenset({"constants", "shapes", "types", "order", "operands", "operations", "names", "unfinished"})
+
+
+def _merged(said: tuple[Finding, ...], found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """What the lines tell in the place of what digests told; what was known of other runs stays where it still fits."""
+    texts = {one.kind: one for one in said}
+    told = tuple(texts.get(one.kind, one) for one in found)
+    fits = {one.kind for one in found}
+    others = (one for one in said if one.kind not in _OF_PROGRAMS)
+    return told + tuple(one for one in others if one.kind != "varying constant" or "constants" in fits)
 
 
 def entry(store: Store, key: str) -> Entry | None:

@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +33,9 @@ _VALUES = "values"
 _FILE_BYTES = 64 * 1024
 _VALUES_KEPT = 512
 _SIGNATURE_KEPT = 600
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+# Without O_NONBLOCK a FIFO under a file's name would hold the program for ever.
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0) | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 STORED, NOT_STORED = "stored", "not stored"
 
@@ -70,7 +72,7 @@ def shortened(signature: str) -> str:
     """A signature as the catalogue keeps it: whole, or its start and a digest of the rest."""
     if len(signature) <= _SIGNATURE_KEPT:
         return signature
-    digest = hashlib.sha256(signature.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    digest = hashlib.sha256(signature.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{signature[:_SIGNATURE_KEPT]}... {digest}"
 
 
@@ -83,10 +85,12 @@ class Catalogue:
 
     def remember(self, one: Remembered, values: Mapping[str, Any]) -> None:
         """Keep a miss, and the values of its components (digest to value) that are not kept yet."""
-        line = json.dumps(one._asdict(), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+        # A line end comes first as well, so that a line which a full disk cut short does not spoil the next.
+        line = f"\n{json.dumps(one._asdict(), ensure_ascii=True, separators=(',', ':'))}\n".encode("ascii")
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=False, exist_ok=True)
-            for name in {_file_of(tag) for tag in _tags(one.program, one.components, one.structure)}:
+        for name in {_file_of(tag) for tag in _tags(one.program, one.components, one.structure)}:
+            with contextlib.suppress(OSError):
                 self._append(self._folder / name, line)
         for digest, value in values.items():
             self._keep_value(digest, value)
@@ -95,8 +99,7 @@ class Catalogue:
         """What is remembered of the same program, the same name or the same structure, the newest first."""
         names = {_file_of(tag) for tag in _tags(program, components, structure)}
         found = {one for name in names for one in self._read(self._folder / name)}
-        near = [_Hashed.unwrap(one) for one in found]
-        wanted = [one for one in near if _is_alike(one, program, components, structure)]
+        wanted = [one for one in (hashed.one for hashed in found) if _is_alike(one, program, components, structure)]
         return sorted(wanted, key=lambda one: one.time, reverse=True)
 
     def value(self, digest: str) -> Any:
@@ -111,6 +114,8 @@ class Catalogue:
     def _append(self, path: Path, line: bytes) -> None:
         descriptor = os.open(path, _APPEND, 0o600)
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return
             os.write(descriptor, line)
             size = os.fstat(descriptor).st_size
         finally:
@@ -122,7 +127,7 @@ class Catalogue:
         with contextlib.suppress(OSError):
             for line in _contents(path).splitlines():
                 with contextlib.suppress(ValueError, TypeError, RecursionError):
-                    yield _Hashed(Remembered(**json.loads(line)))
+                    yield _Hashed(_checked(Remembered(**json.loads(line))))
 
     def _keep_value(self, digest: str, value: Any) -> None:
         if digest in self._written:
@@ -150,8 +155,22 @@ class _Hashed:
     def __hash__(self) -> int:
         return hash(self._identity)
 
-    def unwrap(self) -> Remembered:
-        return self.one
+
+_TEXTS = ("key", "program", "outcome", "why", "structure", "attributes", "signature")
+
+
+def _checked(one: Remembered) -> Remembered:
+    """What a line holds, once it has the types that it should have.
+
+    Raises:
+      TypeError: it has not.
+    """
+    texts = all(isinstance(getattr(one, name), str) for name in _TEXTS)
+    numbers = all(type(number) in (int, float) for number in (one.time, one.operations))
+    tables = all(isinstance(table, dict) for table in (one.components, one.producer))
+    if not (texts and numbers and tables):
+        raise TypeError("not a line of the catalogue")
+    return one
 
 
 def _tags(program: str, components: Mapping[str, str], structure: str) -> Iterable[str]:
@@ -159,7 +178,7 @@ def _tags(program: str, components: Mapping[str, str], structure: str) -> Iterab
 
 
 def _file_of(tag: str) -> str:
-    return f"{hashlib.sha256(tag.encode('utf-8', 'surrogateescape')).hexdigest()[:2]}.jsonl"
+    return f"{hashlib.sha256(tag.encode('utf-8', 'surrogatepass')).hexdigest()[:2]}.jsonl"
 
 
 def _is_alike(one: Remembered, program: str, components: Mapping[str, str], structure: str) -> bool:
@@ -171,7 +190,10 @@ def _contents(path: Path) -> bytes:
     """The end of a file, as much as a catalogue's file may hold; a FIFO under its name gives nothing."""
     descriptor = os.open(path, _READ)
     with os.fdopen(descriptor, "rb") as file:
-        size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b""
+        size = status.st_size
         if size > 2 * _FILE_BYTES:
             file.seek(size - 2 * _FILE_BYTES)
         return file.read(2 * _FILE_BYTES)
@@ -204,7 +226,10 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _keep_newest(folder: Path) -> None:
-    items = list(folder.iterdir())
-    if len(items) > _VALUES_KEPT:
-        for path in sorted(items, key=lambda item: item.stat().st_mtime)[: len(items) - _VALUES_KEPT // 2]:
-            path.unlink(missing_ok=True)
+    with os.scandir(folder) as items:
+        files = [item for item in items if item.name.endswith(".json") and item.is_file(follow_symlinks=False)]
+    if len(files) > _VALUES_KEPT:
+        ages = sorted((item.stat().st_mtime, item.path) for item in files)
+        for _, path in ages[: len(files) - _VALUES_KEPT // 2]:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()

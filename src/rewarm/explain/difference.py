@@ -17,6 +17,7 @@ from rewarm.errors import BadEntryError
 from rewarm.explain import programs
 from rewarm.explain.components import changes_in
 from rewarm.explain.programs import Difference
+from rewarm.explain.words import one_line
 from rewarm.identity.program import Listing, list_operations
 from rewarm.ledger.explanation import Change, Explanation, Finding
 
@@ -58,15 +59,15 @@ def values_of(entry: Entry) -> dict[str, Any]:
     return {**small, **large} if isinstance(large, dict) else small
 
 
-def listing_of(entry: Entry, limit: int | None = None) -> Listing | None:
-    """The program's lines, with source lines where the entry has them.
+def listing_of(entry: Entry, *, sources: bool = True, limit: int | None = None) -> Listing | None:
+    """The program's lines, with source lines where the entry has them and `sources` asks for them.
 
     `None` when they cannot be read, or when the canonical program is larger than `limit` bytes.
     """
     sizes = {section.name: section.raw_length for section in entry.header.sections}
     if limit is not None and sizes.get(PROGRAM, 0) > limit:
         return None
-    for section in (SOURCE, PROGRAM):
+    for section in (SOURCE, PROGRAM) if sources else (PROGRAM,):
         try:
             return list_operations(entry.section(section))
         except (BadEntryError, ValueError, ImportError):
@@ -96,7 +97,7 @@ def summarise(what: str, differs: Iterable[str], changes: Iterable[Change], find
         rest = [name for name in by_component if name not in ("toolchain", "program")]
         parts = [_part(name, found, kinds) for name, found in by_component.items() if name not in rest]
         parts += [f"with it {', '.join(rest)}"] if rest else []
-    return f"{what}: {'; '.join([*parts, *(finding.text for finding in findings)])}"
+    return one_line(f"{what}: {'; '.join([*parts, *(finding.text for finding in findings)])}")
 
 
 def _part(name: str, changes: list[Change], meaning: set[str]) -> str:

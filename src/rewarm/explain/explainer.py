@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rewarm.cache import Request
+from rewarm.cache import CANNOT_READ, Request
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.explain import nearest, programs
@@ -20,15 +20,17 @@ from rewarm.explain.catalogue import NOT_STORED, STORED, Catalogue, Remembered, 
 from rewarm.explain.components import changes_in
 from rewarm.explain.difference import compare_programs, listing_of, summarise
 from rewarm.explain.programs import Difference
-from rewarm.identity.program import Listing, Shape, list_operations, shape_of
+from rewarm.explain.words import one_line
+from rewarm.identity.program import Listing, list_operations, shape_of
 from rewarm.ledger import Event
 from rewarm.ledger.explanation import Change, Explanation, Finding
 from rewarm.store import Store
 
 logger = logging.getLogger("rewarm")
 
-# Listing a program takes some 25 microseconds for each operation, of some 12 bytes. Two programs of this many bytes
-# are compared in about 30 ms; larger ones when somebody asks.
+# Listing a program takes some 12 microseconds for each operation without source lines, and up to 60 with those of deep
+# stacks; an operation has some 12 bytes. Two programs of this many bytes are compared in about 20 ms, one of them with
+# source lines; larger ones when somebody asks.
 INLINE_BYTES = 3 * 1024
 
 _SHAPES_SHOWN = 5
@@ -44,18 +46,16 @@ class Explainer:
     def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
         """Why `request` is a miss, besides the `reason` that the cache has."""
         if request.components is None:
-            text = f"it cannot have a key: {reason}"
-            return Explanation(text, findings=(Finding("unkeyable", reason),))
+            return _said("unkeyable", reason, f"it cannot have a key: {reason}")
         if request.bypass is not None:
-            return Explanation(f"not looked up: {reason}", findings=(Finding("bypassed", reason),))
-        if self._store is None or request.evidence is None:
-            return Explanation(reason, findings=(Finding("unfinished", reason),))
+            return _said("bypassed", reason, f"not looked up: {reason}")
+        if self._store is None or request.evidence is None or reason.startswith(CANNOT_READ):
+            return _said("unfinished", reason)
         try:
             return self._compared(request, _remembered(request), quarantined)
         except Exception as error:
             logger.debug("rewarm: no explanation for %s", request.program, exc_info=True)
-            text = f"it cannot be explained: {type(error).__name__}: {error}"
-            return Explanation(text, findings=(Finding("unfinished", text),))
+            return _said("unfinished", f"it cannot be explained: {type(error).__name__}: {error}")
 
     def remember(self, request: Request[Any], event: Event) -> None:
         """Keep a finished miss for later ones."""
@@ -77,13 +77,13 @@ class Explainer:
         before = next((one for one in known if one.key == wanted.key), None)
         if quarantined is not None:
             text = f"its entry was not usable and was put aside: {quarantined}"
-            return Explanation(text, wanted.key, findings=(Finding("quarantined", text),))
+            return _said("quarantined", text, nearest=wanted.key)
         if before is not None:
             return _was_here(before)
         one = nearest.nearest(wanted, known)
         if one is None:
             text = "no program of this name, content or structure was seen in this directory"
-            return Explanation(f"a program never seen before: {text}", findings=(Finding("new", text),))
+            return _said("new", text, f"a program never seen before: {text}")
         differs = nearest.differing(wanted, one)
         changes, findings = self._differences(request, wanted, one, known, differs)
         summary = summarise(_compared_with(wanted, one, differs), differs, changes, findings)
@@ -126,7 +126,7 @@ class Explainer:
         assert self._store is not None
         try:
             data = self._store.get(key)
-            return listing_of(open_entry(data, key), INLINE_BYTES) if data is not None else None
+            return listing_of(open_entry(data, key), sources=False, limit=INLINE_BYTES) if data is not None else None
         except (BadEntryError, StoreError):
             return None
 
@@ -142,17 +142,17 @@ def _remembered(request: Request[Any]) -> Remembered:
         outcome=NOT_STORED,
         why="",
         components={row.name: row.digest for row in request.components.rows},
-        structure=_structure(shape, request.evidence.kinds),
-        attributes=shape.attributes,
+        structure=_with_kinds(shape.structure, request.evidence.kinds),
+        attributes=_with_kinds(shape.attributes, request.evidence.kinds),
         operations=shape.operations,
         signature=shortened(request.evidence.signature()),
         producer=request.producer,
     )
 
 
-def _structure(shape: Shape, kinds: Sequence[str]) -> str:
-    """A digest of structure and kinds: bytecode names the kinds of operations by number too."""
-    return hashlib.sha256("\n".join((shape.structure, *kinds)).encode()).hexdigest()[:32]
+def _with_kinds(digest: str, kinds: Sequence[str]) -> str:
+    """A digest that also holds the kinds of operations, which bytecode keeps apart, by number."""
+    return hashlib.sha256("\n".join((digest, *kinds)).encode()).hexdigest()[:32]
 
 
 def _was_here(before: Remembered) -> Explanation:
@@ -160,9 +160,14 @@ def _was_here(before: Remembered) -> Explanation:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.time))
     if before.outcome == STORED:
         text = f"it was stored here on {when}, and the entry is gone: removed, evicted or cleared since"
-        return Explanation(text, before.key, findings=(Finding("removed", text),))
+        return _said("removed", text, nearest=before.key)
     text = f"it was compiled here on {when} and not stored: {before.why or 'no reason was kept'}"
-    return Explanation(text, before.key, findings=(Finding("not stored", text),))
+    return _said("not stored", text, nearest=before.key)
+
+
+def _said(kind: str, text: str, summary: str | None = None, *, nearest: str | None = None) -> Explanation:
+    """An explanation of one finding."""
+    return Explanation(one_line(summary or text), nearest, findings=(Finding(kind, one_line(text)),))
 
 
 def _compared_with(wanted: Remembered, one: Remembered, differs: tuple[str, ...]) -> str:
@@ -173,11 +178,13 @@ def _compared_with(wanted: Remembered, one: Remembered, differs: tuple[str, ...]
 
 
 def _by_shape(wanted: Remembered, one: Remembered) -> Finding:
-    if wanted.structure == one.structure and wanted.attributes != one.attributes:
+    """What the digests of parts of the bytecode tell: not all, and nothing that is not so."""
+    same_attributes = wanted.attributes == one.attributes
+    if wanted.structure == one.structure and not same_attributes:
         if wanted.signature == one.signature:
             return programs.CONSTANTS
         return programs.TYPES if programs.same_but_for_width(one.signature, wanted.signature) else programs.SHAPES
-    if wanted.attributes == one.attributes and wanted.operations == one.operations:
+    if wanted.structure != one.structure and same_attributes and wanted.operations == one.operations:
         return programs.ORDER
     return programs.OPERATIONS
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from rewarm.explain.words import parting
 from rewarm.identity.program import Listing, Operation
 from rewarm.ledger.explanation import Change, Finding
 
@@ -22,7 +23,8 @@ _VALUE = re.compile(r"%[A-Za-z_]?[\w$.-]*(?::\d+)?(?:#\d+)?")
 _TENSOR = re.compile(r"tensor<[^<>]*>")
 _NUMBER = re.compile(r"(?<![\w.%@])-?\d+(?![\w.])")
 _DIMENSIONS = re.compile(r"(?:(?:\d+|\?)x)+")
-_WIDE = re.compile(r"\b(f64|i64|ui64|f32|i32|ui32)\b")
+# After the sizes of a tensor ("4xf32") as well as alone ("<f32>").
+_WIDE = re.compile(r"(?<![a-wyzA-Z0-9_])(f64|i64|ui64|f32|i32|ui32)\b")
 _NARROW = {"f64": "f32", "i64": "i32", "ui64": "ui32"}
 _CONSTANT = "stablehlo.constant"
 
@@ -81,7 +83,8 @@ def same_but_for_width(before: str, after: str) -> bool:
 
 
 def _without_constant(text: str) -> str:
-    return text[: text.index("dense")] + text[text.rindex(":") :] if _CONSTANT in text and "dense" in text else text
+    start, end = text.find("dense"), text.rfind(":")
+    return text[:start] + text[end:] if _CONSTANT in text and 0 <= start < end else text
 
 
 def _without_width(text: str) -> str:
@@ -130,37 +133,29 @@ def _places(pairs: Sequence[tuple[Operation, Operation]]) -> tuple[Change, ...]:
 
 def _change(one: Operation | None, other: Operation | None) -> Change:
     source = (other.source if other else "") or (one.source if one else "")
-    texts = one.text if one else "", other.text if other else ""
-    return Change("program", source, *_shown(*texts))
-
-
-def _shown(before: str, after: str) -> tuple[str, str]:
-    """Two texts, each cut to the part in which they differ."""
-    pairs = enumerate(zip(before, after, strict=False))
-    same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
-    skip = max(0, same - _WIDTH // 3) if max(len(before), len(after)) > _WIDTH else 0
-    return _cut(before, skip), _cut(after, skip)
-
-
-def _cut(text: str, skip: int) -> str:
-    start = "..." if skip and text else ""
-    kept = start + text[skip:]
-    return kept if len(kept) <= _WIDTH else f"{kept[: _WIDTH - 3]}..."
+    texts = parting(one.text if one else "", other.text if other else "", _WIDTH)
+    return Change("program", source, *texts)
 
 
 def _parting(old: Sequence[Operation], new: Sequence[Operation]) -> tuple[Change, ...]:
     """The first places where two programs part, by the kinds of their operations."""
     kinds = [_kind(one.text) for one in old], [_kind(one.text) for one in new]
-    start = next(
-        (at for at, (one, other) in enumerate(zip(*kinds, strict=False)) if one != other), min(map(len, kinds))
-    )
     if kinds[0] == kinds[1]:  # the same operations, wired differently
-        start = next(at for at, (one, other) in enumerate(zip(old, new, strict=True)) if one.text != other.text)
-        return (_change(old[start], new[start]),)
-    window = slice(start, start + _WINDOW)
-    matcher = difflib.SequenceMatcher(None, kinds[0][window], kinds[1][window], autojunk=False)
-    found = _lines(matcher, old[window], new[window])
+        at = next(at for at, (one, other) in enumerate(zip(old, new, strict=True)) if one.text != other.text)
+        return (_change(old[at], new[at]),)
+    start = _alike(kinds[0], kinds[1])
+    rest = [side[start:] for side in kinds]
+    end = _alike(rest[0][::-1], rest[1][::-1])
+    windows = [slice(start, min(len(side) - end, start + _WINDOW)) for side in kinds]
+    matcher = difflib.SequenceMatcher(None, kinds[0][windows[0]], kinds[1][windows[1]], autojunk=False)
+    found = _lines(matcher, old[windows[0]], new[windows[1]])
     return tuple(change for change, _ in zip(found, range(_PLACES), strict=False))
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines two lists have in common from their start."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _lines(
