@@ -217,3 +217,19 @@ def test_a_function_of_ours_that_somebody_puts_back_calls_no_circle(program: Pro
         """,
         str(cache),
     )
+
+
+def test_off_before_the_first_compile_stays_off(program: Program, cache: Path) -> None:
+    """JAX comes to the plugin at its first compile; by then the program has had its word."""
+    source = """
+        import rewarm
+        rewarm.disable()
+        import jax, numpy as np
+        jax.jit(lambda x: x + 1)(np.ones(3, np.float32))
+        print(rewarm.stats().requests)
+        rewarm.enable()
+        jax.jit(lambda x: x + 2)(np.ones(3, np.float32))
+        print(rewarm.stats().requests)
+    """
+    run = program(source, REWARM_DIR=str(cache))
+    assert run.out.split() == ["0", "1"]

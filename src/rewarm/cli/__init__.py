@@ -9,6 +9,7 @@ with the exit code of the program that it ran.
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
@@ -56,13 +57,17 @@ def group() -> None:
 
 def main() -> None:
     """The entry point of the command `rewarm`."""
-    from rewarm.errors import RewarmError
+    from rewarm.errors import RewarmError, SettingError
 
+    # Names of files need not be text, and a terminal need not have all letters.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         group.main(prog_name="rewarm")
     except RewarmError as error:
         click.echo(f"Error: {_line(error)}", err=True)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
+        sys.exit(2 if isinstance(error, SettingError) else 1)
 
 
 def _line(error: Exception) -> str:

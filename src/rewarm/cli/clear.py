@@ -6,11 +6,12 @@ import click
 
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, size
 
+_HEX = "[0-9a-f]"
 _HISTORY = (
-    "runs/[0-9]*-*-*.jsonl",
+    f"runs/{'[0-9]' * 8}T{'[0-9]' * 6}Z-[0-9]*-{_HEX * 8}.jsonl",
     "explain/[0-9a-f][0-9a-f].jsonl",
     "explain/.*.tmp",
-    "explain/values/*.json",
+    f"explain/values/{_HEX * 64}.json",
     "explain/values/.*.tmp",
     ".*.json.*.tmp",
 )

@@ -29,7 +29,10 @@ def command(key: str | None, run_id: str | None, program: str | None, directory:
         info, found = _last_of(store, key.lower(), run_id)
     else:
         info = find_run(store.root, run_id)
-        found = list(misses(iterate_events(info.path)))
+        events = list(iterate_events(info.path))
+        found = list(misses(iter(events)))
+        if program is not None and not any(program in str(event.get("program")) for event in events):
+            raise click.ClickException(f"the run {info.id} has no program whose name contains {program!r}")
     if program is not None:
         found = [event for event in found if program in str(event.get("program"))]
     told = [_told(event, store) for event in found]

@@ -10,7 +10,7 @@ from typing import Any
 
 from rewarm.envelope import Entry, open_entry
 from rewarm.errors import BadEntryError, StoreError
-from rewarm.explain.difference import compare_entries
+from rewarm.explain.difference import compare_entries, summarise
 from rewarm.ledger.explanation import Change, Explanation, Finding
 from rewarm.store import Store
 
@@ -48,7 +48,10 @@ def completed(event: Mapping[str, Any], store: Store) -> Explanation | None:
     found = compare_entries(before, after)
     kept = tuple(change for change in said.changes if change.component != "program")
     new = tuple(change for change in found.changes if change.component == "program")
-    return Explanation(said.summary, said.nearest, said.differs, kept + new, _merged(said.findings, found.findings))
+    changes, findings = kept + new, _merged(said.findings, found.findings)
+    head = said.summary.partition(", but:")[0]
+    summary = summarise(f"{head}, but", said.differs, changes, findings)
+    return Explanation(summary, said.nearest, said.differs, changes, findings)
 
 
 # What a comparison of programs can find; said from digests while the program ran, and better from the lines.
@@ -57,8 +60,8 @@ _OF_PROGRAMS = frozenset({"constants", "shapes", "types", "order", "operands", "
 
 def _merged(said: tuple[Finding, ...], found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """What the lines tell in the place of what digests told; what was known of other runs stays where it still fits."""
-    texts = {one.kind: one for one in said}
-    told = tuple(texts.get(one.kind, one) for one in found)
+    shapes = next((one for one in said if one.kind == "shapes"), None)  # with the list of those that were seen
+    told = tuple(shapes if one.kind == "shapes" and shapes is not None else one for one in found)
     fits = {one.kind for one in found}
     others = (one for one in said if one.kind not in _OF_PROGRAMS)
     return told + tuple(one for one in others if one.kind != "varying constant" or "constants" in fits)

@@ -28,12 +28,14 @@ from rewarm.store import Store
 
 logger = logging.getLogger("rewarm")
 
-# Listing a program takes some 12 microseconds for each operation without source lines, and up to 60 with those of deep
-# stacks; an operation has some 12 bytes. Two programs of this many bytes are compared in about 20 ms, one of them with
-# source lines; larger ones when somebody asks.
-INLINE_BYTES = 3 * 1024
+# Listing a program takes some 20 microseconds for each operation, of some 12 bytes. Two programs of this many bytes are
+# compared in about 20 ms; larger ones when somebody asks.
+INLINE_BYTES = 6 * 1024
 
 _SHAPES_SHOWN = 5
+
+# The bytecode's digests do not tell a constant from another attribute.
+_CONSTANTS = Finding("constants", "the same operations with other constants, or another attribute such as an axis")
 
 
 class Explainer:
@@ -182,7 +184,7 @@ def _by_shape(wanted: Remembered, one: Remembered) -> Finding:
     same_attributes = wanted.attributes == one.attributes
     if wanted.structure == one.structure and not same_attributes:
         if wanted.signature == one.signature:
-            return programs.CONSTANTS
+            return _CONSTANTS
         return programs.TYPES if programs.same_but_for_width(one.signature, wanted.signature) else programs.SHAPES
     if wanted.structure != one.structure and same_attributes and wanted.operations == one.operations:
         return programs.ORDER

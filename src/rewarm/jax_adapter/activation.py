@@ -245,6 +245,7 @@ def _jax_will_call() -> bool:
 
 
 _activation = Activation()
+_disabled = False
 
 
 def _compile_or_get_cached(
@@ -268,7 +269,10 @@ def _compile_or_get_cached(
 
 def enable(directory: Any = None, **arguments: Any) -> None:
     """See `rewarm.enable`."""
-    turn_on(settings.say(directory=directory, **arguments))
+    global _disabled  # noqa: PLW0603 - the last word of the program
+    said = settings.say(directory=directory, **arguments)
+    _disabled = False
+    turn_on(said)
 
 
 def turn_on(said: Said) -> None:
@@ -285,6 +289,8 @@ def turn_on_if_asked() -> None:
     if _activation.said is not None:
         _activation.attach()
         return
+    if _disabled:  # a word of the program, given before JAX came here
+        return
     try:
         if settings.environment_asks():
             turn_on(settings.say())
@@ -294,6 +300,8 @@ def turn_on_if_asked() -> None:
 
 def disable() -> None:
     """See `rewarm.disable`."""
+    global _disabled  # noqa: PLW0603 - as above
+    _disabled = True
     _activation.turn_off()
 
 

@@ -9,6 +9,7 @@ import functools
 import sys
 import time
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rewarm import settings
@@ -155,7 +156,7 @@ class Identifier:
 
     def _declared(self) -> tuple[tuple[str, ...], ...]:
         """The content of the files and the variables that the user declared, as they are now."""
-        files = tuple(content_of(path) for path in self._settings.extra_files)
+        files = tuple(_declared_file(path) for path in self._settings.extra_files)
         return files, tuple(settings.digest_of_variable(name) for name in self._settings.extra_variables)
 
     def _inputs_value(self, inputs: tuple[tuple[str, str, str], ...]) -> list[list[str]]:
@@ -184,6 +185,15 @@ class Identifier:
 def _words(error: Exception) -> str:
     # Errors of value are written here and say all; of others the class is half of what they say.
     return str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
+
+
+def _declared_file(path: Path) -> str:
+    try:
+        return content_of(path)
+    except OSError as error:
+        raise ValueError(f"extra_files names what cannot be read: {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"extra_files names {error}: {path}") from error
 
 
 class _Identity(NamedTuple):

@@ -43,15 +43,16 @@ class Runs:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._writers: dict[Path, RunWriter] = {}
+        atexit.register(self._end)
 
     def of(self, in_force: Settings) -> RunWriter:
         """The run in a cache directory, under the settings that first used it."""
-        if in_force.directory not in self._writers:
-            if not self._writers:
-                atexit.register(self._end)
+        writer = self._writers.get(in_force.directory)
+        if writer is None:
             about = {"versions": producer(), "settings": _plain(in_force)}
-            self._writers[in_force.directory] = RunWriter(in_force.directory, about)
-        return self._writers[in_force.directory]
+            # Of two threads that come here at once one writer stays, and the other never makes its file.
+            writer = self._writers.setdefault(in_force.directory, RunWriter(in_force.directory, about))
+        return writer
 
     def _end(self) -> None:
         stats = self._ledger.stats().as_dict()

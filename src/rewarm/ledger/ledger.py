@@ -31,7 +31,8 @@ class Ledger:
         self._not_stored: Counter[str] = Counter()
         self._left_to_jax: Counter[str] = Counter()
         self._traces: Counter[str] = Counter()
-        self._asked: Counter[tuple[str, str]] = Counter()
+        self._fresh: Counter[str] = Counter()  # traces that no program was wanted with yet
+        self._traced_for: Counter[tuple[str, str]] = Counter()
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +52,10 @@ class Ledger:
                 bytes_written=event.bytes_written,
             )
             if event.key is not None:
-                self._asked[event.program, event.key] += 1
+                module = event.program.rstrip("_")
+                if self._fresh[module]:
+                    self._fresh[module] -= 1
+                    self._traced_for[event.program, event.key] += 1
             if event.not_stored is not None:
                 self._not_stored[event.not_stored] += 1
             self._seconds["saved"] += event.seconds_saved
@@ -74,6 +78,7 @@ class Ledger:
         """Count one trace of a function by JAX, inner functions included."""
         with self._lock:
             self._traces[function] += 1
+            self._fresh[_module_name(function)] += 1
             self._seconds["tracing"] += seconds
 
     def events(self) -> list[Event]:
@@ -99,12 +104,8 @@ class Ledger:
 
         A program that is wanted again without a trace was lowered once and compiled twice, which is the user's doing.
         """
-        traces: Counter[str] = Counter()
-        for function, count in self._traces.items():
-            traces[_module_name(function)] += count
         again: Counter[str] = Counter()
-        for (program, _), count in self._asked.items():
-            times = min(count, traces[program.rstrip("_")])
+        for (program, _), times in self._traced_for.items():
             if times > 1:
                 again[program] += times - 1
         return dict(again)
@@ -112,7 +113,7 @@ class Ledger:
 
 def _module_name(function: str) -> str:
     """What JAX calls the module of a function: letters, digits, `_`, `.` and `-` stay, and some `_` at the end go."""
-    return "jit_" + re.sub(r"[^\w.-]", "_", function).rstrip("_")
+    return ("jit_" + re.sub(r"[^\w.-]", "_", function)).rstrip("_")
 
 
 _COUNTED = ("requests", "hits", "misses", "stored", "quarantined", "errors", "bytes_read", "bytes_written")

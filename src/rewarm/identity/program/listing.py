@@ -6,16 +6,17 @@ Not promised: that two lists which are equal come from programs that are; the ke
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from rewarm.identity.program import canonical, payloads
 
 # What MLIR prints at the end of a line for its source; the first file and line in it is the innermost frame.
 _LOCATION = re.compile(r" loc\(.*\)$")
-_ARGUMENT_LOCATION = re.compile(r' loc\((?:"(?:[^"\\]|\\.)*"|unknown)(?:\([^()]*\))?\)(?=[,)])')
+_ARGUMENT_LOCATION = re.compile(r' loc\((?:"(?:[^"\\]|\\.)*"|unknown|#loc\d*)(?:\([^()]*\))?\)(?=[,)])')
 _CONSTANT = re.compile(r"(%[\w$.-]+) = stablehlo.constant ")
 _NAME = re.compile(r"%[\w$.-]+")
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
+_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+|(#loc\d*)')
 
 
 class Operation(NamedTuple):
@@ -69,10 +70,13 @@ def list_operations(bytecode: bytes) -> Listing:
             module = ir.Module.parse(bytecode)
             canonical.rename(module.operation)
             # Not verified: a program of a newer or older StableHLO is for reading here, not for running.
-            text = module.operation.get_asm(enable_debug_info=True, use_local_scope=True, assume_verified=True)
+            text = module.operation.get_asm(enable_debug_info=True, use_local_scope=False, assume_verified=True)
     except Exception as error:
         raise ValueError(f"this jaxlib cannot read the program: {type(error).__name__}: {error}") from error
-    found = [_operation(line) for line in text.splitlines() if line.strip() not in ("", "}")]
+    lines = text.splitlines()
+    sources = _Sources(line for line in lines if line.startswith("#loc"))
+    told = (line for line in lines if line.strip() not in ("", "}") and not line.startswith("#loc"))
+    found = [_operation(line, sources) for line in told]
     return Listing(tuple(_placed(found)))
 
 
@@ -87,13 +91,34 @@ def _register(context: Any) -> None:
     sdy.register_dialect(context)
 
 
-def _operation(line: str) -> Operation:
+class _Sources:
+    """What the names of locations, such as #loc12, stand for: each is printed once, however deep the calls are."""
+
+    def __init__(self, definitions: Iterable[str]) -> None:
+        self._texts = {name: text for name, _, text in (line.partition(" = ") for line in definitions)}
+        self._known: dict[str, str] = {}
+
+    def of(self, text: str) -> str:
+        """ "file:line" of the innermost frame, or ""."""
+        for found in _PLACE.finditer(text):
+            source = f"{found[1]}:{found[2]}" if found[2] else self._named(found[3])
+            if source:
+                return source
+        return ""
+
+    def _named(self, name: str) -> str:
+        if name not in self._known:
+            self._known[name] = ""  # should one name itself
+            self._known[name] = self.of(self._texts.get(name, ""))
+        return self._known[name]
+
+
+def _operation(line: str, sources: _Sources) -> Operation:
     found = _LOCATION.search(line)
     text = line[: found.start()] if found else line
     if " loc(" in text:
         text = _ARGUMENT_LOCATION.sub("", text)
-    file = _FILE.search(found.group()) if found else None
-    return Operation(text.strip(), f"{file.group(1)}:{file.group(2)}" if file else "")
+    return Operation(text.strip(), sources.of(found.group()) if found else "")
 
 
 def _placed(operations: list[Operation]) -> list[Operation]:
