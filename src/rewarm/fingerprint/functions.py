@@ -102,7 +102,8 @@ def _closure(function: FunctionType, facts: CodeFacts, context: Context) -> Iter
 
 
 def _globals(function: FunctionType, facts: CodeFacts, context: Context) -> Iterator[Edge]:
-    scope, builtins = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
+    known: Any = function  # not every checker knows the second
+    scope, builtins = known.__globals__, known.__builtins__
     for name, chains in facts.globals.items():
         label = f"global {name}"
         if name in ("__builtins__", "__loader__", "__spec__"):
