@@ -48,25 +48,39 @@ def fields(message: bytes) -> Iterator[Field]:
     Raises:
       ValueError: the bytes are not a message.
     """
-    position = 0
-    while position < len(message):
-        start = position
-        tag, position = varint(message, position)
-        number, kind = tag >> 3, tag & 7
-        value: int | bytes
+    for span in _spans(message, 0, len(message)):
+        data = message[span.start : span.end]
+        value = varint(message, span.start)[0] if span.kind == VARINT else data
+        yield Field(span.number, span.kind, value, message[span.tag : span.end])
+
+
+class _Span(NamedTuple):
+    """Where a field lies: its tag, and its value from `start` to `end`."""
+
+    number: int
+    kind: int
+    tag: int
+    start: int
+    end: int
+
+
+def _spans(message: bytes, position: int, end: int) -> Iterator[_Span]:
+    while position < end:
+        tag = position
+        header, position = varint(message, position)
+        number, kind, start = header >> 3, header & 7, position
         if kind == VARINT:
-            value, position = varint(message, position)
+            position = varint(message, position)[1]
+        elif kind == BYTES:
+            length, start = varint(message, position)
+            position = start + length
+        elif kind in _FIXED:
+            position += _FIXED[kind]
         else:
-            if kind == BYTES:
-                length, position = varint(message, position)
-            elif kind in _FIXED:
-                length = _FIXED[kind]
-            else:
-                raise ValueError(f"wire type {kind} at byte {start}")
-            if position + length > len(message):
-                raise ValueError(f"field {number} at byte {start} is longer than the message")
-            value, position = message[position : position + length], position + length
-        yield Field(number, kind, value, message[start:position])
+            raise ValueError(f"wire type {kind} at byte {tag}")
+        if position > end:
+            raise ValueError(f"field {number} at byte {tag} is longer than the message")
+        yield _Span(number, kind, tag, start, position)
 
 
 def locate(message: bytes, path: tuple[int, ...], start: int = 0) -> bytes | None:
@@ -80,32 +94,12 @@ def locate(message: bytes, path: tuple[int, ...], start: int = 0) -> bytes | Non
     """
     end = len(message)
     for wanted in path:
-        found = _locate(message, wanted, start, end)
+        spans = (one for one in _spans(message, start, end) if one.number == wanted and one.kind == BYTES)
+        found = next(spans, None)
         if found is None:
             return None
-        start, end = found
+        start, end = found.start, found.end
     return message[start:end]
-
-
-def _locate(message: bytes, wanted: int, position: int, end: int) -> tuple[int, int] | None:
-    while position < end:
-        tag, position = varint(message, position)
-        number, kind = tag >> 3, tag & 7
-        if kind == VARINT:
-            _, position = varint(message, position)
-            continue
-        if kind == BYTES:
-            length, position = varint(message, position)
-        elif kind in _FIXED:
-            length = _FIXED[kind]
-        else:
-            raise ValueError(f"wire type {kind} before byte {position}")
-        if position + length > end:
-            raise ValueError(f"field {number} before byte {position} is longer than the message")
-        if number == wanted and kind == BYTES:
-            return position, position + length
-        position += length
-    return None
 
 
 def packed(data: bytes, kind: int) -> Iterator[int | bytes]:
