@@ -263,7 +263,7 @@ def xla_flags() -> str:
 
 
 def cpu_threads() -> int:
-    """How many threads XLA:CPU divides work among: `NPROC`, else the processors this process may run on.
+    """How many threads XLA:CPU takes for its pool: `NPROC`, else the processors this process may run on.
 
     Source: the CPU client's default thread pool size (xla/pjrt/cpu), and runs under `taskset` and `NPROC`, whose
     object files and last bits differ.

@@ -206,3 +206,116 @@ def test_what_cannot_be_followed_is_compiled_and_named(program: Program, cache: 
         assert named in not_stored, not_stored
         assert "custom_partitioning" in not_stored
         assert run.stats["stored"] == 0
+
+
+# What the arguments of a callback bring along: each program is run with two meanings of the same text.
+BROUGHT = """
+    import os
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    import functools, json, sys
+    import jax, jax.numpy as jnp, numpy as np, rewarm
+    from jax.experimental.custom_partitioning import custom_partitioning
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    case, K = sys.argv[1], float(sys.argv[2])
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    x = jax.device_put(np.arange(8, dtype=np.float32), NamedSharding(mesh, P("d")))
+
+    class Quiet:
+        def __init__(self, k):
+            self.k = k
+        def __repr__(self):
+            return "Quiet()"
+        def __hash__(self):
+            return 1
+        def __eq__(self, other):
+            return type(other) is Quiet
+
+    class Scaled:
+        def __init__(self, v, quiet=Quiet(1.0)):
+            self.v, self.quiet = v, quiet
+        def apply(self):
+            return self.v * K if case == "method" else self.v * self.quiet.k
+
+    jax.tree_util.register_pytree_node(
+        Scaled, lambda s: ((s.v,), s.quiet), lambda quiet, leaves: Scaled(leaves[0], quiet)
+    )
+    factor = functools.partial(lambda y: y)
+    factor.__wrapped__ = K
+    inner = jax.jit(lambda y: y)
+    inner.factor = K
+    bodies = {
+        "method": lambda s: s.apply(),
+        "auxiliary": lambda s: s.apply(),
+        "partial": lambda s: s.v * factor.__wrapped__,
+        "attribute": lambda s: s.v * inner.factor,
+        "random": lambda s: s.v * jax.random.uniform(jax.random.key(7)),
+    }
+    lowered = bodies[case]
+
+    @custom_partitioning
+    def scale(s):
+        return s.v * 2
+
+    def partition(mesh, shapes, result):
+        sharding = jax.tree.leaves(shapes)[0].sharding
+        return mesh, lowered, sharding, (Scaled(sharding, shapes[0].quiet),)
+
+    def infer(mesh, arguments, result):
+        return jax.tree.leaves(arguments)[0].sharding
+
+    scale.def_partition(partition=partition, infer_sharding_from_operands=infer, sharding_rule="i -> i")
+    value = float(np.asarray(jax.jit(lambda v: scale(Scaled(v, Quiet(K))))(x)).sum())
+    print(json.dumps([value, [event.outcome for event in rewarm.events()][-1:]]))
+"""
+
+
+@pytest.mark.parametrize("case", ["method", "auxiliary", "partial", "attribute", "random"])
+def test_what_arguments_and_settings_bring_along_is_never_served_stale(
+    program: Program, cache: Path, case: str
+) -> None:
+    def run(number: str, **env: str) -> float:
+        if case == "random" and number == "5":
+            env["JAX_DEFAULT_PRNG_IMPL"] = "rbg"
+        return float(program(BROUGHT, case, number, **env).json[0])
+
+    plain = {number: run(number, REWARM="0") for number in ("2", "5")}
+    assert plain["2"] != plain["5"], "the two are no different programs"
+    for number in ("2", "5", "2", "5"):
+        assert run(number, REWARM_DIR=str(cache)) == plain[number]
+
+
+SETS = """
+    import os
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.experimental.custom_partitioning import custom_partitioning
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    def lowered(x):
+        for name in {"sin", "cos", "exp", "tanh"}:
+            x = {"sin": jnp.sin, "cos": jnp.cos, "exp": jnp.exp, "tanh": jnp.tanh}[name](x)
+        return x
+
+    @custom_partitioning
+    def call(x):
+        return x * 2
+
+    def partition(mesh, shapes, result):
+        return mesh, lowered, shapes[0].sharding, (shapes[0].sharding,)
+
+    call.def_partition(partition=partition, infer_sharding_from_operands=lambda m, a, r: a[0].sharding,
+                       sharding_rule="i -> i")
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    x = jax.device_put(np.arange(8, dtype=np.float32), NamedSharding(mesh, P("d")))
+    print(float(np.asarray(jax.jit(call)(x)).sum()))
+"""
+
+
+def test_the_order_of_a_set_counts_where_a_callback_goes_through_one(program: Program, cache: Path) -> None:
+    seeds = ("1", "2", "3", "1", "2")
+    plain = [program(SETS, REWARM="0", PYTHONHASHSEED=seed).out for seed in seeds]
+    assert len(set(plain)) > 1, "the seeds give no other order"
+    runs = [program(SETS, REWARM_DIR=str(cache), PYTHONHASHSEED=seed) for seed in seeds]
+    assert [run.out for run in runs] == plain
+    assert [run.stats["hits"] for run in runs[3:]] == [1, 1]

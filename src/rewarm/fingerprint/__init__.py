@@ -41,10 +41,13 @@ class Fingerprint(NamedTuple):
       digest: 64 hexadecimal digits.
       parts: how each function and captured thing was reached, and a short text that changes if it does. For people:
         which part changed. Captured strings and numbers are shown as they are.
+      unordered: whether code on the way may go through a set of strings or objects, in an order that is another in
+        each process unless PYTHONHASHSEED is fixed. Where results may depend on it, add `hash("")` of some text.
     """
 
     digest: str
     parts: dict[str, str]
+    unordered: bool = False
 
 
 def fingerprint(
@@ -71,4 +74,4 @@ def fingerprint(
     """
     walk = Walk(Context(trusted, reducers, companions), Budget())
     digest = walk.digest(value, (None, name)).hex()
-    return Fingerprint(digest, walk.explain())
+    return Fingerprint(digest, walk.explain(), walk.unordered)

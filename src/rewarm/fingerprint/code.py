@@ -49,6 +49,10 @@ class Import(NamedTuple):
     chains: frozenset[Chain]
 
 
+# Stands among the words for code that goes through sets, whose order is another in each process.
+SETS = "{set}"
+
+
 class CodeFacts(NamedTuple):
     """What is known of a code object and of all code nested in it.
 
@@ -155,6 +159,18 @@ class _Reading:
             self.words.add(arg)
         elif op in _FORMATS:
             self.formats = True
+        if self._makes_set(index):
+            self.words.add(SETS)
+
+    def _makes_set(self, index: int) -> bool:
+        """Whether a set comes into being here that code can go through; one that is only looked in has no order."""
+        op, arg = self.steps[index]
+        if op in _GLOBAL_LOADS:
+            return arg in ("set", "frozenset")
+        if op == "LOAD_CONST" and isinstance(arg, frozenset):
+            following = self.steps[index + 1].op if index + 1 < len(self.steps) else ""
+            return following != "CONTAINS_OP"
+        return op in ("BUILD_SET", "SET_ADD", "SET_UPDATE")
 
     def _makes_closure(self, index: int) -> bool:
         """Whether a variable is only handed on to a nested function, which has this instruction from 3.13 on."""

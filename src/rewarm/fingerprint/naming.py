@@ -8,6 +8,7 @@ A name is believed only if it leads back to the very object: `functools.wraps` g
 
 from __future__ import annotations
 
+import abc
 import functools
 import sys
 import types
@@ -102,9 +103,19 @@ def named_class(cls: type, context: Context) -> Node | None:
     owner = context.trusted.owner(module)
     if owner is None or not leads_to(cls, module, qualname):
         return None
+    if isinstance(cls, abc.ABCMeta):
+        _refuse_registered(cls, context)
     if module == "builtins":  # only functions are on the list of what is pure
         return Node("type", frame(text(owner.identity), text(qualname)), lasting=False, note=qualname)
     return named(owner, module, qualname, code=text(decimal_context()) if module == "decimal" else b"")
+
+
+def _refuse_registered(cls: abc.ABCMeta, context: Context) -> None:
+    """An abstract class by name says nothing of the classes of the user that were registered with it."""
+    for found in (reference() for reference in abc._get_dump(cls)[0]):  # type: ignore[attr-defined]
+        module = str(getattr(found, "__module__", ""))
+        if module.partition(".")[0] not in sys.stdlib_module_names and context.trusted.owner(module) is None:
+            raise RefusedError(f"{module}.{found.__name__} is registered with it")
 
 
 def named_builtin(function: BuiltinFunctionType, context: Context) -> Node:

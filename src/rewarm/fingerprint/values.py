@@ -117,7 +117,9 @@ _COPIED = frozenset(
 
 def attributes(value: Any) -> dict[str, object]:
     """What somebody set on an object that has a dictionary."""
-    return {name: item for name, item in value.__dict__.items() if name not in _COPIED}
+    # A partial has none of these by itself, so what it has can say what it is to do.
+    copied = _COPIED - {"__wrapped__", "__doc__"} if isinstance(value, functools.partial) else _COPIED
+    return {name: item for name, item in value.__dict__.items() if name not in copied}
 
 
 def _bound(value: Any) -> Content:

@@ -20,8 +20,9 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from rewarm.errors import NotFingerprintableError
-from rewarm.fingerprint.allowed import CLOCK_READS, IMPURE, NAMING, PATH_READS
+from rewarm.fingerprint.allowed import CLOCK_READS, IMPURE, NAMING, PATH_READS, REFLECTION
 from rewarm.fingerprint.arrays import size_of
+from rewarm.fingerprint.code import SETS
 from rewarm.fingerprint.describe import describe
 from rewarm.fingerprint.digest import FINGERPRINT_SCHEMA, PYTHON, frame, integer, scalar, text
 from rewarm.fingerprint.node import Context, Edge, Node, RefusedError
@@ -34,6 +35,8 @@ MAX_NESTED_SETS = 20
 _SHOWN = 6
 # Bytes of a scalar that is shown as it is.
 _SHORT = 80
+# Elements whose hash, and with it their order in a set, is the same in each process.
+_ORDERED = (bool, int, float, complex)
 # Strings that name an attribute count as a reading of it: they may reach `getattr`.
 _TELLING = frozenset().union(*IMPURE.values(), NAMING, PATH_READS, CLOCK_READS)
 
@@ -127,6 +130,11 @@ class Walk:
         names = frame(*self._context.names) if self._context.reads_names else b""
         return hashlib.sha256(frame(head, names, *(part.hash.digest() for part in self._parts))).digest()
 
+    @property
+    def unordered(self) -> bool:
+        """Whether anything on the way has an order that is another in each process."""
+        return SETS in self._context.words
+
     def explain(self) -> dict[str, str]:
         """Path to short text, for each part."""
         found: dict[str, str] = {}
@@ -178,6 +186,8 @@ class Walk:
     def _write_scalar(self, step: _Step, plain: bytes) -> None:
         self._budget.spend(len(plain))
         value = step.value
+        if type(value) is str and value in REFLECTION:
+            raise RefusedError(f"a name, {value}, behind which anything can be")
         if type(value) is str and value in _TELLING:
             self._context.words.add(value)
             self._context.reads_names = self._context.reads_names or value in NAMING
@@ -198,6 +208,8 @@ class Walk:
             return ()
         if self._nested >= MAX_NESTED_SETS:
             raise RefusedError("too many sets inside sets")
+        if not all(type(edge[1]) in _ORDERED for edge in node.edges):
+            self._context.words.add(SETS)
         ordering = self._ordering | {id(value)}
         found: dict[bytes, Edge] = {}
         for edge in node.edges:

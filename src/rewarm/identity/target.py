@@ -41,7 +41,7 @@ class TargetFacts(NamedTuple):
     topology: bytes | None
     fingerprint: int | None
     machine: Machine | None = None
-    threads: int = 0
+    threads: int | tuple[int, int] = 0
 
     @property
     def shape(self) -> list[int]:

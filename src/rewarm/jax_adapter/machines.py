@@ -1,4 +1,4 @@
-"""Which CPU a backend makes code for, where JAX does not say it outright.
+"""What a CPU backend makes code for, where JAX does not say it outright: which instructions, and how many threads.
 
 Not promised: to be quick at the first start of a host. JAX 0.10 cannot serialise its topology, so there the smallest
 program is compiled (some 50 ms) and read; the answer is remembered in the cache directory, under everything that it
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,28 @@ from rewarm.jax_adapter import seam
 
 MEMO = "machines.json"
 _KEPT = 64
+_POOL = "tf_XLAEigen"
+
+
+def cpu_threads(devices: int) -> int | tuple[int, int]:
+    """How many threads XLA:CPU divides the work of a program among while it compiles: those of its client's pool.
+
+    The pool is made with the client and keeps its size: what `NPROC` and the affinity said at that moment, or the
+    number of the host's devices where that is larger. Its threads can be counted by name. Where the count is not
+    what the present moment would give (a process that was pinned since, two clients), both numbers are returned;
+    where threads cannot be counted, what the present moment gives.
+
+    Source: xla/pjrt/cpu/cpu_client.cc, and object files of programs compiled under each.
+    """
+    expected = max(settings.cpu_threads(), devices)
+    counted = sum(name == _POOL for name in _thread_names())
+    return expected if counted in (0, expected) else (counted, expected)
+
+
+def _thread_names() -> Iterator[str]:
+    for thread in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            yield thread.read_text(errors="replace").strip()
 
 
 def cpu_machine(backend: Any, topology: bytes | None, fingerprint: int | None, toolchain: str, memo: Path) -> Machine:

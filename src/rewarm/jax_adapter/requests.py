@@ -117,7 +117,7 @@ class Identifier:
             topology=topology,
             fingerprint=fingerprint,
             machine=machine,
-            threads=settings.cpu_threads() if platform == "cpu" else 0,
+            threads=machines.cpu_threads(call.backend.local_device_count()) if platform == "cpu" else 0,
         )
 
     def _components(

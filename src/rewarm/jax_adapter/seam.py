@@ -301,9 +301,23 @@ def registered_as_tree(cls: type) -> tuple[Any, Any] | None:
     return (entry.to_iter, entry.from_iter) if entry is not None else None
 
 
+# Options that lowering or a library function reads while a function is traced, and that JAX leaves out of the context
+# by which it keys its own caches.
+_MORE_OF_A_TRACE = (
+    "default_prng_impl",
+    "enable_custom_prng",
+    "jax_ragged_dot_use_ragged_dot_instruction",
+    "bcoo_cusparse_lowering",
+    "gpu_use_magma",
+    "jax_mosaic_allow_hlo",
+)
+
+
 def trace_context() -> tuple[Any, ...]:
     """The values of JAX's options that shape a trace, as they are for this thread now."""
-    return tuple(_axes(value) or value for value in _holders().trace_context())
+    holders = _holders()
+    more = tuple((name, getattr(holders, name).value) for name in _MORE_OF_A_TRACE if hasattr(holders, name))
+    return (*(_axes(value) or value for value in holders.trace_context()), *more)
 
 
 def _axes(value: Any) -> tuple[Any, ...] | None:
