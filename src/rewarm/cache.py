@@ -42,6 +42,9 @@ COMPONENTS = "components"
 # of more bytes than this (some 12,000 operations) are not kept.
 _SOURCE_UP_TO = 128 * 1024
 
+# A larger program has its size from constants, which the executable holds as well: the entry would be twice as large.
+_PROGRAM_UP_TO = 8 << 20
+
 NOT_IN_STORE = "not in the store"
 CANNOT_READ = "the store cannot be read"
 COMPILE_FAILED = "it does not compile"
@@ -381,7 +384,9 @@ class CompileCache:
         if request.evidence is None or request.components is None:
             return {}
         since = time.perf_counter()
-        sections = {PROGRAM: request.evidence.canonical}
+        sections: dict[str, bytes] = {}
+        if len(request.evidence.canonical) <= _PROGRAM_UP_TO:
+            sections[PROGRAM] = request.evidence.canonical
         if len(request.evidence.canonical) <= _SOURCE_UP_TO:
             sections[SOURCE] = request.evidence.source()
         large = request.components.large_values()

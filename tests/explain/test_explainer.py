@@ -15,6 +15,7 @@ from rewarm.cache import CompileCache, Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import StoreError
 from rewarm.explain import Catalogue, Explainer
+from rewarm.explain import explainer as module
 from rewarm.explain.explainer import INLINE_BYTES
 from rewarm.identity import KeyComponents, component
 from rewarm.ledger import Event, Ledger, Seconds
@@ -45,8 +46,12 @@ class Checking:
 
 def request(function: Callable[..., Any], *arguments: Any, **changes: Any) -> Request[bytes]:
     """A request for what JAX makes of `function`; `changes` are values of components, or fields of the request."""
-    module = lowered(function, *(arguments or (ONE,)))
-    said = evidence(module)
+    return request_of(lowered(function, *(arguments or (ONE,))), **changes)
+
+
+def request_of(lowered_module: Any, **changes: Any) -> Request[bytes]:
+    """A request for a module."""
+    said = evidence(lowered_module)
     rows: dict[str, Any] = {
         "program": said.canonical,
         "callbacks": "none",
@@ -208,12 +213,35 @@ def test_constants(bench: Bench) -> None:
     assert ("2.000000e+00" in change.before, "3.000000e+00" in change.after) == (True, True)
 
 
-def test_varying_constant(bench: Bench) -> None:
+def test_varying_constant(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (2.0, 3.0, 4.0):
+        monkeypatch.setattr(module, "_STARTED", number)  # as in a process of its own
         assert "varying constant" not in kinds(bench.why(scaled(number))) or number == 4.0
+    monkeypatch.setattr(module, "_STARTED", 5.0)
     said = bench.why(scaled(5.0))
     assert kinds(said) == ["constants", "varying constant"]
-    assert "each of the 3 times" in text(said, "varying constant")
+    assert "each of the 3 runs" in text(said, "varying constant")
+
+
+def test_constants_of_a_loop_are_no_varying_constant(bench: Bench) -> None:
+    for number in (2.0, 3.0, 4.0, 5.0):
+        assert "varying constant" not in kinds(bench.why(scaled(number)))
+
+
+def test_signature(bench: Bench) -> None:
+    import jax
+
+    plain, other = (jax.jit(lambda x: x + 1, donate_argnums=which).lower(ONE).compiler_ir() for which in ((), (0,)))
+    bench.serve(request_of(plain))
+    said = Explainer(bench.store, bench.catalogue).explain(request_of(other), "not in the store", None)
+    assert kinds(said) == ["signature"]
+
+
+def test_meanwhile(bench: Bench) -> None:
+    """Another process stores it after this one has looked."""
+    bench.ask(scaled(2.0))
+    said = Explainer(bench.store, bench.catalogue).explain(request(scaled(2.0)), "not in the store", None)
+    assert kinds(said) == ["meanwhile"]
 
 
 def test_shapes(bench: Bench) -> None:
@@ -286,7 +314,7 @@ def test_renamed(bench: Bench) -> None:
 _SCENES = [
     *(test_new, test_removed, test_quarantined, test_not_stored, test_unkeyable, test_bypassed),
     *(test_unfinished_without_a_store, test_constants, test_varying_constant, test_shapes, test_types, test_order),
-    *(test_operations, test_operands, test_names, test_renamed),
+    *(test_operations, test_operands, test_names, test_renamed, test_signature, test_meanwhile),
 ]
 
 
@@ -532,7 +560,7 @@ def test_a_key_that_is_remembered_costs_one_look_up(bench: Bench) -> None:
     asked = request(scaled(2.0))
     said = Explainer(store, catalogue).explain(asked, "not in the store", None)  # type: ignore[arg-type]
     assert kinds(said) == ["removed"]
-    assert (catalogue.asked, store.asked) == (["alike"], [])
+    assert (catalogue.asked, store.asked) == (["alike"], ["get"])
 
 
 def test_a_miss_reads_one_entry_at_most(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from records import remembered
 
 from rewarm.explain import Remembered
-from rewarm.explain.nearest import differing, nearest, signatures_seen, versions_seen
+from rewarm.explain.nearest import differing, nearest, runs_with_others, signatures_seen
 from rewarm.identity.components import TABLE
 
 WANTED = remembered()
@@ -130,18 +130,15 @@ def test_signatures_seen_are_those_of_the_name_the_newest_first() -> None:
     assert signatures_seen(WANTED, known) == ["c", "b"]
 
 
-def test_versions_are_programs_and_not_compilations() -> None:
-    def version(text: str, **fields: Any) -> Remembered:
-        return other(like={"program": text}, **fields)
+def run(name: str, content: str, **fields: Any) -> Remembered:
+    return other(like={"program": content}, run=name, **fields)
 
-    known = [
-        version("a"),
-        version("a", time=2.0),
-        version("b"),
-        other(),
-        version("c", structure="other"),
-        version("d", signature="other"),
-        version("e", program="jit_other"),
-    ]
-    assert versions_seen(WANTED, known) == 2
-    assert versions_seen(WANTED, []) == 0
+
+def test_runs_count_while_each_had_other_constants() -> None:
+    known = [run("one", "a"), run("two", "b"), run("three", "c", structure="other"), run("four", "d", program="jit_x")]
+    assert runs_with_others(WANTED, known) == 2
+    assert runs_with_others(WANTED, [*known, run("five", "e", signature="other")]) == 2
+    assert runs_with_others(WANTED, [run("one", "a"), run("two", "a")]) == 0, "two runs agree"
+    assert runs_with_others(WANTED, [run("one", "a"), run("one", "b"), run("one", "c")]) == 1, "a loop in one run"
+    assert runs_with_others(WANTED, [run(WANTED.run, "a"), run(WANTED.run, "b")]) == 0, "this run"
+    assert runs_with_others(WANTED, []) == 0

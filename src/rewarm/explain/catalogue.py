@@ -53,6 +53,8 @@ class Remembered(NamedTuple):
       structure, attributes, operations: see `identity.program.Shape`.
       signature: the types of the main function, cut to 600 characters.
       producer: versions of what compiled it.
+      kinds: a digest of the kinds of its operations.
+      run: which process it was in.
     """
 
     key: str
@@ -66,6 +68,8 @@ class Remembered(NamedTuple):
     operations: int
     signature: str
     producer: Mapping[str, str]
+    kinds: str = ""
+    run: str = ""
 
 
 def shortened(signature: str) -> str:
@@ -156,7 +160,7 @@ class _Hashed:
         return hash(self._identity)
 
 
-_TEXTS = ("key", "program", "outcome", "why", "structure", "attributes", "signature")
+_TEXTS = ("key", "program", "outcome", "why", "structure", "attributes", "signature", "kinds", "run")
 
 
 def _checked(one: Remembered) -> Remembered:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,13 @@ logger = logging.getLogger("rewarm")
 INLINE_BYTES = 6 * 1024
 
 _SHAPES_SHOWN = 5
+_STARTED = time.time()
+
+# Two processes that start together compile the same; within this many seconds one may have stored what the other
+# has just looked for.
+_MEANWHILE = 3600.0
+
+_UNKNOWN = Finding("unfinished", "too large to be compared while it runs; rewarm explain says where they differ")
 
 # The bytecode's digests do not tell a constant from another attribute.
 _CONSTANTS = Finding("constants", "the same operations with other constants, or another attribute such as an axis")
@@ -81,7 +89,7 @@ class Explainer:
             text = f"its entry was not usable and was put aside: {quarantined}"
             return _said("quarantined", text, nearest=wanted.key)
         if before is not None:
-            return _was_here(before)
+            return self._was_here(before, wanted.time)
         one = nearest.nearest(wanted, known)
         if one is None:
             text = "no program of this name, content or structure was seen in this directory"
@@ -90,6 +98,18 @@ class Explainer:
         changes, findings = self._differences(request, wanted, one, known, differs)
         summary = summarise(_compared_with(wanted, one, differs), differs, changes, findings)
         return Explanation(summary, one.key, differs, tuple(changes), tuple(findings))
+
+    def _was_here(self, before: Remembered, now: float) -> Explanation:
+        """The very same key is remembered."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.time))
+        if before.outcome != STORED:
+            text = f"it was compiled here on {when} and not stored: {before.why or 'no reason was kept'}"
+            return _said("not stored", text, nearest=before.key)
+        assert self._store is not None
+        if now - before.time < _MEANWHILE and self._store.get(before.key) is not None:
+            return _said("meanwhile", "another process has stored it meanwhile", nearest=before.key)
+        text = f"it was stored here on {when}, and the entry is gone: removed, evicted or cleared since"
+        return _said("removed", text, nearest=before.key)
 
     def _differences(
         self,
@@ -149,22 +169,14 @@ def _remembered(request: Request[Any]) -> Remembered:
         operations=shape.operations,
         signature=shortened(request.evidence.signature()),
         producer=request.producer,
+        kinds=_with_kinds("", request.evidence.kinds),
+        run=f"{os.getpid()} {_STARTED}",
     )
 
 
 def _with_kinds(digest: str, kinds: Sequence[str]) -> str:
     """A digest that also holds the kinds of operations, which bytecode keeps apart, by number."""
     return hashlib.sha256("\n".join((digest, *kinds)).encode()).hexdigest()[:32]
-
-
-def _was_here(before: Remembered) -> Explanation:
-    """The very same key is remembered."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.time))
-    if before.outcome == STORED:
-        text = f"it was stored here on {when}, and the entry is gone: removed, evicted or cleared since"
-        return _said("removed", text, nearest=before.key)
-    text = f"it was compiled here on {when} and not stored: {before.why or 'no reason was kept'}"
-    return _said("not stored", text, nearest=before.key)
 
 
 def _said(kind: str, text: str, summary: str | None = None, *, nearest: str | None = None) -> Explanation:
@@ -188,17 +200,17 @@ def _by_shape(wanted: Remembered, one: Remembered) -> Finding:
         return programs.TYPES if programs.same_but_for_width(one.signature, wanted.signature) else programs.SHAPES
     if wanted.structure != one.structure and same_attributes and wanted.operations == one.operations:
         return programs.ORDER
-    return programs.OPERATIONS
+    return programs.OPERATIONS if wanted.kinds != one.kinds else _UNKNOWN
 
 
 def _in_context(findings: Sequence[Finding], wanted: Remembered, known: Sequence[Remembered]) -> list[Finding]:
     """What the other programs that are remembered add to a finding."""
     seen = nearest.signatures_seen(wanted, known)
     told = [_with_shapes(finding, wanted, seen) for finding in findings]
-    versions = nearest.versions_seen(wanted, known)
-    if versions > 1 and any(finding.kind == "constants" for finding in findings):
+    runs = nearest.runs_with_others(wanted, known)
+    if runs > 1 and any(finding.kind == "constants" for finding in findings):
         text = (
-            f"it had other constants in each of the {versions} times it was compiled before: likely a time, a random "
+            f"it had other constants in each of the {runs} runs before: likely a time, a random "
             f"seed or an object's address becomes part of the program; pass it as an argument"
         )
         told.append(Finding("varying constant", text))

@@ -33,16 +33,19 @@ def differing(wanted: Remembered, one: Remembered) -> tuple[str, ...]:
 
 
 def signatures_seen(wanted: Remembered, known: Sequence[Remembered]) -> list[str]:
-    """The signatures under which the program of this name was seen before, the newest first, each once."""
-    named = (one.signature for one in known if one.program == wanted.program and one.signature != wanted.signature)
-    return list(dict.fromkeys(named))
+    """The other signatures under which a program of this name and structure was seen, the newest first, each once."""
+    alike = (one for one in known if (one.program, one.structure) == (wanted.program, wanted.structure))
+    return list(dict.fromkeys(one.signature for one in alike if one.signature != wanted.signature))
 
 
-def versions_seen(wanted: Remembered, known: Sequence[Remembered]) -> int:
-    """How many other programs of this name, structure and signature are remembered: each had other constants."""
-    alike = (
-        one.components.get("program")
+def runs_with_others(wanted: Remembered, known: Sequence[Remembered]) -> int:
+    """In how many other runs a program of this name, structure and signature had other constants; 0 once two agree."""
+    alike = [
+        one
         for one in known
         if (one.program, one.structure, one.signature) == (wanted.program, wanted.structure, wanted.signature)
-    )
-    return len(set(alike) - {wanted.components.get("program")})
+        and one.run != wanted.run
+    ]
+    digests = {one.components.get("program") for one in alike} - {wanted.components.get("program")}
+    runs = {one.run for one in alike}
+    return len(runs) if len(digests) >= len(runs) else 0

@@ -48,6 +48,8 @@ def compare(before: Listing, after: Listing) -> Difference:
     pairs = [(one, other) for one, other in zip(old, new, strict=False) if one.text != other.text]
     if same_order and not pairs:
         return Difference((), ())
+    if same_order and all(one.text.startswith("func.func ") for one, _ in pairs) and not _sizes_differ(pairs):
+        return Difference(_places(pairs), (SIGNATURE,))
     if same_order:
         for alike, finding in _RULES:
             if finding is SHAPES and not _sizes_differ(pairs):
@@ -58,7 +60,8 @@ def compare(before: Listing, after: Listing) -> Difference:
         wired = [_kind(one.text) for one in old] == [_kind(one.text) for one in new]
         return Difference(_parting(old, new), (OPERANDS if wired else ORDER,))
     if _widths(old) == _widths(new) and _number_types(old) != _number_types(new):
-        return Difference(_parting(old, new), (TYPES,))
+        narrow = [{_NARROW.get(name, name) for name in _number_types(side)} for side in (old, new)]
+        return Difference(_parting(old, new), (TYPES if narrow[0] == narrow[1] else OTHER_TYPES,))
     return Difference(_parting(old, new), (OPERATIONS,))
 
 
@@ -66,13 +69,18 @@ CONSTANTS = Finding("constants", "the same operations with other constants")
 SHAPES = Finding("shapes", "the same program for other shapes")
 ORDER = Finding(
     "order",
-    "the same operations in another order: likely something unordered decides it, such as a Python set, a dict that is "
-    "filled in another order, or a hash seed (PYTHONHASHSEED)",
+    "the same operations in another order; if nobody changed the source, something unordered decides it, such as a "
+    "Python set, a dict that is filled in another order, or a hash seed (PYTHONHASHSEED)",
 )
 OPERANDS = Finding("operands", "the same operations on other operands")
 TYPES = Finding(
     "types",
     "the same program in other number types: jax_enable_x64, or a Python scalar where an array was (weak types)",
+)
+OTHER_TYPES = Finding("types", "the same program in other number types")
+SIGNATURE = Finding(
+    "signature",
+    "the same operations; what is said of arguments and results differs (donation, sharding, layout, memory)",
 )
 OPERATIONS = Finding("operations", "other operations")
 

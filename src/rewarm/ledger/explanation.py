@@ -41,16 +41,18 @@ class Finding:
 KINDS = (
     "new",  # no program like it was seen in this directory
     "removed",  # it was stored here, and is not any more
+    "meanwhile",  # another process stored it between the look and now
     "quarantined",  # what lay there was not usable
     "not stored",  # it was compiled before, and not stored, for the reason given
     "unkeyable",  # it cannot have a key, for the reason given
     "bypassed",  # it has a key and is neither looked up nor stored, for the reason given
     "unfinished",  # looking was broken off or impossible
     "constants",  # the same operations with other constants
-    "varying constant",  # and they differed in each run so far
+    "varying constant",  # and they differed in each run before
     "shapes",  # the same program for other shapes
     "types",  # the same program in other widths: x64, or a weak type
     "order",  # the same operations in another order
+    "signature",  # something that is said of arguments and results: donation, sharding, layout, memory
     "operands",  # the same operations on other operands
     "operations",  # other operations
     "names",  # programs that differ in names or source locations alone, which count with metadata_in_key

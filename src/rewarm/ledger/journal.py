@@ -294,6 +294,14 @@ def _new_id(started: float) -> str:
     return f"{moment}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
+def _arguments() -> list[str]:
+    """The program's arguments; it may have put anything in their place."""
+    try:
+        return [str(argument)[:_ARGUMENT_LENGTH] for argument in list(sys.argv)[:_ARGUMENTS_KEPT]]
+    except Exception:  # noqa: BLE001 - a run without its arguments is still a run
+        return []
+
+
 def _about_this_process() -> dict[str, Any]:
     try:
         directory = str(Path.cwd())
@@ -302,7 +310,7 @@ def _about_this_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "host": os.uname().nodename if hasattr(os, "uname") else "",
-        "argv": [argument[:_ARGUMENT_LENGTH] for argument in getattr(sys, "argv", [])[:_ARGUMENTS_KEPT]],
+        "argv": _arguments(),
         "python": sys.version.split(maxsplit=1)[0],
         "directory": directory,
     }

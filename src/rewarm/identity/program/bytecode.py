@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 _MAGIC = b"ML\xefR"
 _ALIGNED = 0x80
+_LARGE = 4 << 20
 _ODD = bytes(range(1, 256, 2))
 _STRINGS, _ATTRIBUTES, _OPERATIONS = 0, 2, 4
 
@@ -50,8 +51,8 @@ class Shape(NamedTuple):
     Attributes:
       structure: of how the operations hang together. Programs that differ in constants, shapes or element types alone
         mostly have the same one, since the section of operations names attributes and types by number.
-      attributes: of the attributes and types. Programs that differ in the order of their operations alone mostly have
-        the same one.
+      attributes: of the attributes and types, or their length where they are large. Programs that differ in the order
+        of their operations alone mostly have the same one.
       operations: bytes of the section of operations.
     """
 
@@ -66,8 +67,9 @@ def shape_of(bytecode: bytes) -> Shape:
     Raises:
       ValueError: the bytes are no MLIR bytecode.
     """
-    operations = _section(bytecode, _OPERATIONS)
-    return Shape(_digest(operations), _digest(_section(bytecode, _ATTRIBUTES)), len(operations))
+    operations, attributes = _section(bytecode, _OPERATIONS), _section(bytecode, _ATTRIBUTES)
+    large = len(attributes) > _LARGE  # megabytes of constants would take longer than an explanation may
+    return Shape(_digest(operations), f"{len(attributes)} bytes" if large else _digest(attributes), len(operations))
 
 
 def _digest(section: bytes) -> str:
