@@ -329,7 +329,8 @@ _FLAGS = "--xla_cpu_enable_fast_math=true --xla_backend_optimization_level=1"
 
 
 def _devices(count: int) -> Variables:
-    return {**_THREADS, "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+    """With more threads than devices: XLA:CPU takes as many threads as the host has devices, if that is more."""
+    return {"NPROC": "16", "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
 
 
 BASES: Mapping[str, Base] = {
@@ -541,7 +542,7 @@ _PROGRAM = (
         edits=(("RATE = 0.5", "RATE = 0.8"),),
         earlier=((("RATE = 0.5", "RATE = 0.6"),), (("RATE = 0.5", "RATE = 0.7"),)),
         finding="varying constant",
-        says="each of the 3 times",
+        says="each of the 3 runs",
     ),
     Row(
         "order of arguments",
@@ -783,7 +784,13 @@ _DEVICES = (
     ),
     Row("some of more devices", "the process has 16 devices and uses 8", "spread", HIT, env=_devices(16)),
     Row("more devices", "the process has 16 devices and uses one", "placed", HIT, env=_devices(16)),
-    Row("one device", "the process has one device alone", "step", HIT, env=_devices(1)),
+    Row(
+        "one device",
+        "the process has one device alone",
+        "step",
+        HIT,
+        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=1"},
+    ),
     Row(
         "another device",
         "the fourth device instead of the first",
@@ -836,6 +843,30 @@ _DEVICES = (
         item="threads",
         before="2",
         after="1",
+    ),
+    Row(
+        "more devices than threads",
+        "the process has 32 devices, more than NPROC (16)",
+        "placed",
+        MISS,
+        ("target",),
+        env=_devices(32),
+        item="threads",
+        before="16",
+        after="32",
+        note="XLA:CPU divides work among as many threads as the host has devices, and the code differs",
+    ),
+    Row(
+        "pinned late",
+        "NPROC is 1 once JAX has its client, which has two threads",
+        "step",
+        MISS,
+        ("target",),
+        edits=((_IMPORT, "import os\nimport jax\njax.devices()\nos.environ['NPROC'] = '1'\n"),),
+        item="threads",
+        before="2",
+        after="[2, 1]",
+        needs="affinity",
     ),
     Row(
         "processors",

@@ -125,6 +125,7 @@ def test_signatures_seen_are_those_of_the_name_the_newest_first() -> None:
         other(signature="b", like={"program": "b"}),
         other(signature="c", like={"program": "d"}),
         other(signature="e", program="jit_other"),
+        other(signature="g", kinds="of another program of this name"),
         other(like={"program": "f"}),
     ]
     assert signatures_seen(WANTED, known) == ["c", "b"]

@@ -33,8 +33,11 @@ def differing(wanted: Remembered, one: Remembered) -> tuple[str, ...]:
 
 
 def signatures_seen(wanted: Remembered, known: Sequence[Remembered]) -> list[str]:
-    """The other signatures under which a program of this name and structure was seen, the newest first, each once."""
-    alike = (one for one in known if (one.program, one.structure) == (wanted.program, wanted.structure))
+    """The other signatures under which a program of this name and these kinds of operations was seen.
+
+    The newest first, each once.
+    """
+    alike = (one for one in known if (one.program, one.kinds) == (wanted.program, wanted.kinds))
     return list(dict.fromkeys(one.signature for one in alike if one.signature != wanted.signature))
 
 
