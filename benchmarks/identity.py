@@ -57,8 +57,8 @@ from rewarm.store import LocalStore
 HIT_BOUND_MS = 5.0
 MISS_BOUND_MS = 50.0
 REMEMBERED = (10, 5_000)
-# 600 are about the most that two programs are compared line by line at, 25,000 that source locations are kept of.
-SIZES = (100, 600, 10_000, 25_000, 100_000)
+# 280 are about the most that two programs are compared line by line at, 12,000 that source locations are kept of.
+SIZES = (100, 280, 10_000, 12_000, 100_000)
 EXECUTABLE_BYTES = 1 << 20
 
 
@@ -122,7 +122,7 @@ def subjects(quick: bool) -> list[Subject]:
     call = record_call(jnp.tanh)
     made = [(f"{size:,} operations", straight(size), size) for size in SIZES if not quick or size < 100_000]
     made.append(("1,000 functions", helpers(1_000), 5_000))
-    rounds = {100: 200, 600: 100, 5_000: 30, 10_000: 30, 25_000: 15, 100_000: 7}
+    rounds = {100: 200, 280: 150, 5_000: 30, 10_000: 30, 12_000: 30, 100_000: 7}
     return [
         Subject(name, call._replace(computation=module), count_operations(module), rounds[size] // (5 if quick else 1))
         for name, module, size in made

@@ -31,7 +31,7 @@ logger = logging.getLogger("rewarm")
 
 # Listing a program takes some 20 microseconds for each operation, of some 12 bytes. Two programs of this many bytes are
 # compared in about 20 ms; larger ones when somebody asks.
-INLINE_BYTES = 6 * 1024
+INLINE_BYTES = 3 * 1024
 
 _SHAPES_SHOWN = 5
 _STARTED = time.time()
