@@ -20,6 +20,7 @@ ROOT = Path(rewarm.__file__).parent
 FLOORS = {
     "errors": 0,
     "telling": 0,
+    "small_files": 0,
     "settings": 0.5,
     "in_force": 0.2,
     "policy": 1,

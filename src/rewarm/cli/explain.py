@@ -12,6 +12,7 @@ import click
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, seconds
 from rewarm.explain.afterwards import completed, misses
 from rewarm.explain.text import lines
+from rewarm.ledger.explanation import Explanation
 from rewarm.ledger.runs import RunInfo, find_run, iterate_events, runs
 from rewarm.store import LocalStore
 
@@ -35,9 +36,9 @@ def command(key: str | None, run_id: str | None, program: str | None, directory:
             raise click.ClickException(f"the run {info.id} has no program whose name contains {program!r}")
     if program is not None:
         found = [event for event in found if program in str(event.get("program"))]
-    told = [_told(event, store) for event in found]
+    told = [(event, completed(event, store)) for event in found]
     if as_json:
-        print_json({"run": _plain(info), "misses": told})
+        print_json({"run": _plain(info), "misses": [_as_dict(event, said) for event, said in told]})
     else:
         _print(info, told)
 
@@ -53,17 +54,19 @@ def _last_of(store: LocalStore, prefix: str, run_id: str | None) -> tuple[RunInf
     )
 
 
-def _told(event: Mapping[str, Any], store: LocalStore) -> dict[str, Any]:
-    explanation = completed(event, store)
-    return {**event, "explanation": dataclasses.asdict(explanation) if explanation is not None else None}
+_Told = tuple[Mapping[str, Any], Explanation | None]
+
+
+def _as_dict(event: Mapping[str, Any], said: Explanation | None) -> dict[str, Any]:
+    return {**event, "explanation": dataclasses.asdict(said) if said is not None else None}
 
 
 def _plain(info: RunInfo) -> dict[str, Any]:
     return {**dataclasses.asdict(info), "path": str(info.path), "about": dict(info.about)}
 
 
-def _print(info: RunInfo, told: list[dict[str, Any]]) -> None:
-    for line in (*_head(info), *(line for event in told for line in _miss(event))):
+def _print(info: RunInfo, told: list[_Told]) -> None:
+    for line in (*_head(info), *(line for event, said in told for line in _miss(event, said))):
         click.echo(line)
     if not told:
         click.echo("no misses")
@@ -83,21 +86,16 @@ def _head(info: RunInfo) -> Iterator[str]:
         )
 
 
-def _miss(event: Mapping[str, Any]) -> Iterator[str]:
+def _miss(event: Mapping[str, Any], said: Explanation | None) -> Iterator[str]:
     key = str(event.get("key") or "no key")[:12]
     took = (event.get("seconds") or {}).get("compile")
     kept = "stored" if event.get("stored") else f"not stored: {event.get('not_stored')}"
     yield ""
     yield f"{event.get('program')}  {key}  compiled in {seconds(took)}, {kept}"
-    explanation = event.get("explanation")
-    if explanation is None:
+    if said is None:
         yield f"  {event.get('reason')}"
         return
-    yield f"  {_short(explanation['summary'])}"
-    from rewarm.explain.afterwards import explanation_of
-
-    said = explanation_of(event)
-    assert said is not None
+    yield f"  {_short(said.summary)}"
     for line in lines(said):
         yield f"    {line}"
 

@@ -22,11 +22,12 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from rewarm import small_files
 
 FOLDER = "explain"
 _VALUES = "values"
@@ -142,7 +143,7 @@ class Catalogue:
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             if not path.exists():
-                _replace(path, json.dumps(value, separators=(",", ":")).encode("ascii"))
+                small_files.replace(path, json.dumps(value, separators=(",", ":")).encode("ascii"))
                 _keep_newest(folder)
 
 
@@ -213,20 +214,7 @@ def _shorten(path: Path) -> None:
         if room < 0:
             break
         kept.insert(0, line)
-    _replace(path, b"".join(kept))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    small_files.replace(path, b"".join(kept))
 
 
 def _keep_newest(folder: Path) -> None:

@@ -20,13 +20,13 @@ import contextlib
 import csv
 import hashlib
 import json
-import os
 import re
-import secrets
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from rewarm import small_files
 
 # An installer links or copies a wheel's files one after the other and writes RECORD at the end, but one that makes
 # hard links moves the ctime of files it installed before. This much later, in seconds, is still the installation.
@@ -88,13 +88,8 @@ class Toolchain:
 
     def _save(self, known: dict[str, list[object]]) -> None:
         # Two processes that save at once: the later wins, and the other's digest is computed again some day.
-        temporary = self._memo.with_name(f".{self._memo.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-        try:
-            temporary.write_text(json.dumps(known))
-            temporary.replace(self._memo)
-        except OSError:  # read-only or full: the next start hashes again
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        with contextlib.suppress(OSError):  # read-only or full: the next start hashes again
+            small_files.replace(self._memo, json.dumps(known).encode("ascii"))
 
 
 def _is_digest(value: object) -> bool:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rewarm import settings
+from rewarm import settings, small_files
 from rewarm.identity import Machine, machine_of_executable, machine_of_topology
 from rewarm.jax_adapter import seam
 
@@ -85,10 +83,5 @@ def _load(memo: Path) -> dict[str, Machine]:
 
 def _save(memo: Path, known: dict[str, Machine]) -> None:
     # Two processes that save at once: the later wins, and the other's answer is worked out again some day.
-    temporary = memo.with_name(f".{memo.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(json.dumps(known))
-        temporary.replace(memo)
-    except OSError:  # read-only or full: the next start works it out again
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with contextlib.suppress(OSError):  # read-only or full: the next start works it out again
+        small_files.replace(memo, json.dumps(known).encode("ascii"))
