@@ -27,8 +27,14 @@ VARIABLES = {
     "extra_files": "REWARM_EXTRA_FILES",
     "extra_variables": "REWARM_EXTRA_VARIABLES",
     "compression_level": "REWARM_COMPRESSION_LEVEL",
+    "max_size": "REWARM_MAX_SIZE",
+    "max_age": "REWARM_MAX_AGE",
+    "max_entries": "REWARM_MAX_ENTRIES",
+    "shared": "REWARM_SHARED",
+    "verify_sample": "REWARM_VERIFY_SAMPLE",
+    "load_check": "REWARM_LOAD_CHECK",
 }
-TRUTH = ("metadata_in_key", "check_contents", "strict", "explain")
+TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared")
 TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
 FALSE_WORDS = ("0", "false", "no", "off", "OFF")
 
@@ -47,6 +53,31 @@ GOOD_TEXTS: list[tuple[str, str, Any]] = [
     ("extra_variables", "B, A,A,", ("A", "B")),
     ("compression_level", "1", 1),
     ("compression_level", "22", 22),
+    ("max_size", "0", 0),
+    ("max_size", "4096", 4096),
+    ("max_size", "500MB", 500 * 1000**2),
+    ("max_size", "10GiB", 10 << 30),
+    ("max_size", " 1.5 gib ", 3 << 29),
+    ("max_size", "2T", 2 << 40),
+    ("max_size", "64k", 64 << 10),
+    ("max_size", "none", -1),
+    ("max_size", "-1", -1),
+    ("max_size", "unlimited", -1),
+    ("max_age", "90", 90.0),
+    ("max_age", "12h", 12 * 3600.0),
+    ("max_age", "30d", 30 * 86400.0),
+    ("max_age", "2 w", 14 * 86400.0),
+    ("max_age", "10min", 600.0),
+    ("max_age", "none", -1.0),
+    ("max_entries", "1000", 1000),
+    ("max_entries", "none", -1),
+    ("verify_sample", "0", 0.0),
+    ("verify_sample", "0.01", 0.01),
+    ("verify_sample", "1", 1.0),
+    ("load_check", "subprocess", "subprocess"),
+    ("load_check", "Subprocess", "subprocess"),
+    ("load_check", "none", ""),
+    ("load_check", "0", ""),
     *[(name, word, True) for name in TRUTH for word in TRUE_WORDS],
     *[(name, word, False) for name in TRUTH for word in FALSE_WORDS],
 ]
@@ -64,6 +95,14 @@ GOOD_VALUES: list[tuple[str, Any, Any]] = [
     ("extra_variables", ["B", "A"], ("A", "B")),
     ("extra_variables", (), ()),
     ("compression_level", 19, 19),
+    ("max_size", 10 << 30, 10 << 30),
+    ("max_size", 1e9, 10**9),
+    ("max_size", -1, -1),
+    ("max_age", 0.5, 0.5),
+    ("max_age", -1, -1.0),
+    ("max_entries", 7, 7),
+    ("verify_sample", 0.5, 0.5),
+    ("load_check", False, ""),
     *[(name, value, value) for name in TRUTH for value in (True, False)],
 ]
 NO_TRUTH: tuple[Any, ...] = (1, 0, 0.0, [])
@@ -84,6 +123,26 @@ BAD_TEXTS: list[tuple[str, str]] = [
     ("compression_level", "-1"),
     ("compression_level", "3.0"),
     ("compression_level", "best"),
+    ("max_size", "-2"),
+    ("max_size", "10 gigs"),
+    ("max_size", "GiB"),
+    ("max_size", "nan"),
+    ("max_size", "inf"),
+    ("max_size", "9e99"),
+    ("max_size", "1e400"),
+    ("max_age", "0"),
+    ("max_age", "0d"),
+    ("max_age", "soon"),
+    ("max_age", "3 months"),
+    ("max_entries", "0"),
+    ("max_entries", "1.5"),
+    ("max_entries", "10k"),
+    ("verify_sample", "2"),
+    ("verify_sample", "-0.1"),
+    ("verify_sample", "1%"),
+    ("verify_sample", "nan"),
+    ("load_check", "thread"),
+    ("load_check", "1"),
     *[(name, word) for name in TRUTH for word in ("2", "-1", "y", "maybe", "truee")],
 ]
 BAD_VALUES: list[tuple[str, Any]] = [
@@ -116,6 +175,18 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("compression_level", 23),
     ("compression_level", 3.0),
     ("compression_level", True),
+    ("max_size", True),
+    ("max_size", [1]),
+    ("max_size", b"1"),
+    ("max_age", True),
+    ("max_age", 0),
+    ("max_age", -2),
+    ("max_entries", 0),
+    ("max_entries", False),
+    ("verify_sample", True),
+    ("verify_sample", 1.0001),
+    ("verify_sample", float("nan")),
+    ("load_check", True),
     *[(name, value) for name in TRUTH for value in NO_TRUTH],
 ]
 
@@ -250,6 +321,13 @@ PRECEDENCE: list[tuple[str, str, Any, Any, str | None, Any, Any]] = [
     ("explain", "1", True, False, "explain_misses", True, False),
     ("salt", "from the environment", "from the environment", "", None, None, ""),
     ("compression_level", "9", 9, 1, None, None, 3),
+    ("max_size", "1GiB", 1 << 30, 1 << 20, "max_size", 5 << 20, None),
+    ("max_size", "none", -1, 1 << 20, "max_size", 5 << 20, None),
+    ("max_age", "1d", 86400.0, 60.0, None, None, -1.0),
+    ("max_entries", "10", 10, 20, None, None, 100_000),
+    ("shared", "1", True, False, None, None, False),
+    ("verify_sample", "0.25", 0.25, 1.0, None, None, 0.0),
+    ("load_check", "subprocess", "subprocess", "none", None, None, ""),
 ]
 
 
@@ -271,11 +349,12 @@ def test_argument_over_environment_over_jax_over_default(
     assert in_force(HostOptions()) == default
     if option:
         assert in_force(jax) == theirs
-    assert in_force(jax, **{name: argument}) == argument, "an argument stands over JAX"
+    given = {"none": ""}.get(argument, argument)
+    assert in_force(jax, **{name: argument}) == given, "an argument stands over JAX"
     monkeypatch.setenv(VARIABLES[name], text)
     assert in_force(HostOptions()) == said
     assert in_force(jax) == said
-    assert in_force(jax, **{name: argument}) == argument, "an argument stands over the environment"
+    assert in_force(jax, **{name: argument}) == given, "an argument stands over the environment"
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -306,8 +385,35 @@ def test_an_argument_hides_a_good_variable_of_its_own_setting_only(monkeypatch: 
 
 
 def test_the_bound_of_jax_is_carried_over() -> None:
-    assert resolve(Said(), HostOptions()).max_size == -1
+    assert resolve(Said(), HostOptions()).max_size is None, "JAX's -1 cannot be told from unset: the default"
     assert resolve(Said(), HostOptions(max_size=0)).max_size == 0
+    assert resolve(Said(), HostOptions(max_size=7)).max_size == 7
+
+
+@pytest.mark.parametrize(
+    ("free", "held", "bound"),
+    [(1 << 40, 0, 10 << 30), (50 << 30, 0, 5 << 30), (45 << 30, 5 << 30, 5 << 30), (0, 0, 0), (100 << 30, 0, 10 << 30)],
+)
+def test_the_default_bound_is_ten_gibibytes_or_a_tenth_of_the_disk(free: int, held: int, bound: int) -> None:
+    assert in_force.default_max_size(free, held) == bound
+
+
+def test_a_threshold_that_was_chosen_is_known_as_such() -> None:
+    assert not resolve(Said(), HostOptions()).threshold_said
+    assert resolve(Said(min_compile_seconds=0.0), HostOptions()).threshold_said
+    assert resolve(Said(), HostOptions(min_compile_seconds=2.0)).threshold_said
+
+
+def test_the_options_of_a_command_stand_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWARM_MAX_SIZE", "1GiB")
+    monkeypatch.setenv("REWARM_MAX_AGE", "1d")
+    found = settings.of_command(max_size="5MiB", max_entries=None)
+    assert (found.max_size, found.max_age, found.max_entries) == (5 << 20, 86400.0, 100_000)
+    monkeypatch.delenv("REWARM_MAX_SIZE")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_MAX_SIZE", "12345")
+    assert settings.of_command().max_size == 12345
+    with pytest.raises(SettingError, match=r"--max-size: expected bytes, .*10GiB.*, found 'much'"):
+        settings.of_command(max_size="much")
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -64,6 +64,12 @@ def enable(
     extra_files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     extra_variables: str | Sequence[str] | None = None,
     compression_level: int | None = None,
+    max_size: int | str | None = None,
+    max_age: float | str | None = None,
+    max_entries: int | str | None = None,
+    shared: bool | None = None,
+    verify_sample: float | None = None,
+    load_check: str | None = None,
 ) -> None:
     """Turn the cache on, or change its settings; both act at the next compile.
 
@@ -84,6 +90,14 @@ def enable(
       extra_files: files (or folders) whose content goes into every key, looked at anew for each program.
       extra_variables: variables of the environment whose value goes into every key.
       compression_level: of zstd, 1 to 22. Default 3. Not part of any key.
+      max_size: bound on the bytes of all entries, a number or text such as "10GiB"; 0 stores nothing, "none" is no
+        bound. Default: 10 GiB, or a tenth of the disk's free room where that is less.
+      max_age: seconds after its last use that an entry goes, or text such as "30d". Default: no bound.
+      max_entries: bound on the number of entries. Default 100,000.
+      shared: the directory is a group's: it may be others' and writable by them, and what is made in it is theirs too.
+        Everybody who may write to it can run code in your process. Default no: such a directory is refused.
+      verify_sample: share of the hits, from 0 to 1, that are compiled again in the background and compared. Default 0.
+      load_check: "subprocess": each new entry is loaded once in a child process, and dropped if that ends the child.
 
     Raises:
       SettingError: a value cannot be used.
@@ -103,6 +117,12 @@ def enable(
         extra_files=extra_files,
         extra_variables=extra_variables,
         compression_level=compression_level,
+        max_size=max_size,
+        max_age=max_age,
+        max_entries=max_entries,
+        shared=shared,
+        verify_sample=verify_sample,
+        load_check=load_check,
     )
 
 

@@ -63,6 +63,23 @@ class OtherMachineError(RewarmError, RuntimeError):
     """An executable was made for a CPU with instructions that this one has not. It was not loaded."""
 
 
+class MissingTargetError(RewarmError, RuntimeError):
+    """An executable calls a function by a name that is not registered in this process. Nothing of it was loaded.
+
+    The entry is good: a process that registers the function can load it.
+
+    Attributes:
+      target: the name.
+    """
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.target = target
+
+    def __str__(self) -> str:
+        return f"it calls {self.target}, which is not registered in this process (jax.ffi.register_ffi_target)"
+
+
 class ContentsDifferError(RewarmError, RuntimeError):
     """A freshly compiled executable differs from the stored one of the same key (`check_contents`).
 

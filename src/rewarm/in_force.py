@@ -12,6 +12,11 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+_DEFAULT_MAX_SIZE = 10 << 30
+
+# Costs are measured up to this many (benchmarks/store_scale.py).
+DEFAULT_MAX_ENTRIES = 100_000
+
 
 class Said(NamedTuple):
     """What the user told rewarm; `None` means "not said"."""
@@ -27,6 +32,12 @@ class Said(NamedTuple):
     extra_files: tuple[Path, ...] | None = None
     extra_variables: tuple[str, ...] | None = None
     compression_level: int | None = None
+    max_size: int | None = None
+    max_age: float | None = None
+    max_entries: int | None = None
+    shared: bool | None = None
+    verify_sample: float | None = None
+    load_check: str | None = None
 
 
 class HostOptions(NamedTuple):
@@ -57,7 +68,14 @@ class Settings(NamedTuple):
       extra_files: files whose content goes into every key.
       extra_variables: variables of the environment whose value goes into every key.
       compression_level: of zstd, 1 to 22.
-      max_size: JAX's bound in bytes; 0 turns storing and looking up off, less than 0 is no bound.
+      threshold_said: the user chose `min_compile_seconds`, so nothing else about time keeps an entry out.
+      max_size: bound on the bytes of all entries; 0 turns storing and looking up off, less than 0 is no bound, `None`
+        stands for the default, which depends on the disk (see `default_max_size`).
+      max_age: seconds after its last use that an entry goes; less than 0 is no bound.
+      max_entries: bound on the number of entries; less than 0 is no bound.
+      shared: the directory is a group's: others may write to it, and they are trusted.
+      verify_sample: share of the hits that are compiled again beside the program and compared.
+      load_check: "subprocess": each new entry is loaded once in a child process; "" for no check.
     """
 
     directory: Path
@@ -71,7 +89,13 @@ class Settings(NamedTuple):
     extra_files: tuple[Path, ...]
     extra_variables: tuple[str, ...]
     compression_level: int
-    max_size: int
+    threshold_said: bool
+    max_size: int | None
+    max_age: float
+    max_entries: int
+    shared: bool
+    verify_sample: float
+    load_check: str
 
 
 def resolve(said: Said, host: HostOptions) -> Settings:
@@ -88,8 +112,24 @@ def resolve(said: Said, host: HostOptions) -> Settings:
         extra_files=_first(said.extra_files, ()),
         extra_variables=_first(said.extra_variables, ()),
         compression_level=_first(said.compression_level, 3),
-        max_size=host.max_size,
+        threshold_said=said.min_compile_seconds is not None or host.min_compile_seconds is not None,
+        max_size=said.max_size if said.max_size is not None else host.max_size if host.max_size >= 0 else None,
+        max_age=_first(said.max_age, -1.0),
+        max_entries=_first(said.max_entries, DEFAULT_MAX_ENTRIES),
+        shared=_first(said.shared, False),
+        verify_sample=_first(said.verify_sample, 0.0),
+        load_check=_first(said.load_check, ""),
     )
+
+
+def default_max_size(free: int, held: int) -> int:
+    """The bound in bytes where the user sets none: 10 GiB, or a tenth of the disk's room where that is less.
+
+    Args:
+      free: bytes that the disk has left.
+      held: bytes that the store holds already, which are room too.
+    """
+    return min(_DEFAULT_MAX_SIZE, (free + held) // 10)
 
 
 def _first(*choices: Any) -> Any:

@@ -13,108 +13,40 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rewarm import setting_values as values
 from rewarm.errors import SettingError
 
 if TYPE_CHECKING:
-    from rewarm.in_force import Said
-
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
+    from rewarm.in_force import HostOptions, Said, Settings
 
 # ---------------------------------------------------------------------------------------------------------------
 # From arguments and from the environment
-
-
-def _as_directory(value: Any) -> Path:
-    text = os.fspath(value)
-    if not isinstance(text, str) or not text.strip() or any(ord(letter) < 32 for letter in text):
-        raise ValueError("a path of a local directory")
-    if "://" in text:
-        raise ValueError("a path of a local directory, not a URL")
-    try:
-        return Path(text).expanduser().absolute()
-    except RuntimeError:
-        raise ValueError("a path of a local directory, without a ~ that names no home") from None
-    except OSError:
-        raise ValueError("an absolute path of a local directory, since the current one is gone") from None
-
-
-def _as_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in _TRUE | _FALSE:
-        return value.strip().lower() in _TRUE
-    raise ValueError("true or false (also 1 or 0, yes or no, on or off)")
-
-
-def _as_seconds(value: Any) -> float:
-    number = float(value) if not isinstance(value, bool) else -1.0
-    if not 0.0 <= number < float("inf"):
-        raise ValueError("seconds, 0 or more")
-    return number
-
-
-def _as_bytes(value: Any) -> int:
-    number = int(value) if not isinstance(value, (bool, float)) else -2
-    if number < -1:
-        raise ValueError("a whole number of bytes, 0 or more (or -1 for no restriction)")
-    return number
-
-
-def _as_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("text")
-    return value
-
-
-def _as_level(value: Any) -> int:
-    number = int(value) if not isinstance(value, (bool, float)) else 0
-    if not 1 <= number <= 22:
-        raise ValueError("a zstd level from 1 to 22")
-    return number
-
-
-def _as_files(value: Any) -> tuple[Path, ...]:
-    """Paths, from a sequence or from text that `os.pathsep` divides."""
-    if isinstance(value, str) and "://" in value:  # which the divider would cut
-        raise ValueError("a URL")
-    parts = [value] if hasattr(value, "__fspath__") else _parts(value, os.pathsep)
-    try:
-        return tuple(_as_directory(part) for part in parts)
-    except ValueError as error:
-        raise ValueError("not a path") from error
-
-
-def _parts(value: Any, divider: str) -> list[Any]:
-    """The parts of a text, without empty ones, or of any sequence."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(divider) if part.strip()]
-    return list(value)
-
-
-def _as_names(value: Any) -> tuple[str, ...]:
-    """Names of variables, from a sequence or from text that commas divide."""
-    names = sorted({str(part).strip() for part in _parts(value, ",")})
-    if any(not name or "=" in name or "\0" in name for name in names):
-        raise ValueError("names of variables")
-    return tuple(names)
-
 
 # Variable, parser, what is expected. Plain tuples: making a class costs more time than everything else here.
 _Form = tuple[str, Callable[[Any], Any], str]
 
 _FORMS: Mapping[str, _Form] = {
-    "directory": ("REWARM_DIR", _as_directory, "a path of a local directory"),
-    "min_compile_seconds": ("REWARM_MIN_COMPILE_SECONDS", _as_seconds, "seconds, 0 or more"),
-    "min_entry_bytes": ("REWARM_MIN_ENTRY_BYTES", _as_bytes, "bytes, 0 or more, or -1"),
-    "metadata_in_key": ("REWARM_METADATA_IN_KEY", _as_bool, "true or false"),
-    "check_contents": ("REWARM_CHECK_CONTENTS", _as_bool, "true or false"),
-    "strict": ("REWARM_STRICT", _as_bool, "true or false"),
-    "explain": ("REWARM_EXPLAIN", _as_bool, "true or false"),
-    "salt": ("REWARM_SALT", _as_text, "text"),
-    "extra_files": ("REWARM_EXTRA_FILES", _as_files, f"paths of local files, divided by {os.pathsep!r}"),
-    "extra_variables": ("REWARM_EXTRA_VARIABLES", _as_names, "names of variables, divided by commas"),
-    "compression_level": ("REWARM_COMPRESSION_LEVEL", _as_level, "a zstd level from 1 to 22"),
+    "directory": ("REWARM_DIR", values.as_directory, "a path of a local directory"),
+    "min_compile_seconds": ("REWARM_MIN_COMPILE_SECONDS", values.as_seconds, "seconds, 0 or more"),
+    "min_entry_bytes": ("REWARM_MIN_ENTRY_BYTES", values.as_bytes, "bytes, 0 or more, or -1"),
+    "metadata_in_key": ("REWARM_METADATA_IN_KEY", values.as_bool, "true or false"),
+    "check_contents": ("REWARM_CHECK_CONTENTS", values.as_bool, "true or false"),
+    "strict": ("REWARM_STRICT", values.as_bool, "true or false"),
+    "explain": ("REWARM_EXPLAIN", values.as_bool, "true or false"),
+    "salt": ("REWARM_SALT", values.as_text, "text"),
+    "extra_files": ("REWARM_EXTRA_FILES", values.as_files, f"paths of local files, divided by {os.pathsep!r}"),
+    "extra_variables": ("REWARM_EXTRA_VARIABLES", values.as_names, "names of variables, divided by commas"),
+    "compression_level": ("REWARM_COMPRESSION_LEVEL", values.as_level, "a zstd level from 1 to 22"),
+    "max_size": ("REWARM_MAX_SIZE", values.as_size, values.SIZE),
+    "max_age": ("REWARM_MAX_AGE", values.as_age, values.AGE),
+    "max_entries": (
+        "REWARM_MAX_ENTRIES",
+        values.as_count,
+        "a whole number of entries, 1 or more, or none for no bound",
+    ),
+    "shared": ("REWARM_SHARED", values.as_bool, "true or false"),
+    "verify_sample": ("REWARM_VERIFY_SAMPLE", values.as_share, "a share of the hits, from 0 to 1"),
+    "load_check": ("REWARM_LOAD_CHECK", values.as_load_check, "subprocess, or none"),
 }
 
 _SWITCH = "REWARM"
@@ -186,7 +118,7 @@ def environment_asks() -> bool:
     switch = os.environ.get(_SWITCH)
     if switch is None or not switch.strip():
         return bool(os.environ.get("REWARM_DIR"))
-    return bool(_parsed(_SWITCH, switch, (_SWITCH, _as_bool, "1 or 0 (on or off)")))
+    return bool(_parsed(_SWITCH, switch, (_SWITCH, values.as_bool, "1 or 0 (on or off)")))
 
 
 def stats_at_exit() -> str:
@@ -195,7 +127,7 @@ def stats_at_exit() -> str:
     Anything but a false word counts as yes.
     """
     word = os.environ.get(_STATS, "").strip().lower()
-    return "" if word in _FALSE else "json" if word == "json" else "text"
+    return "" if word in values.FALSE else "json" if word == "json" else "text"
 
 
 def unknown_variables() -> list[str]:
@@ -217,16 +149,51 @@ def child_environment(directory: Path | None, stats: str) -> dict[str, str]:
     return environment
 
 
+def load_check_environment() -> dict[str, str]:
+    """The environment of a child that loads entries: this one, without taking a GPU's memory for itself."""
+    return {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
 def directory_of_command(given: str | None) -> Path:
     """The directory that a command looks after: `--dir`, else what a program in this environment would use.
 
     Raises:
       SettingError: `--dir` or a variable cannot be used.
     """
-    from rewarm.in_force import HostOptions, Said, resolve
+    from rewarm.in_force import Said, resolve
 
     said = say() if given is None else Said(directory=_parsed("--dir", given, _FORMS["directory"]))
-    return resolve(said, HostOptions(directory=os.environ.get("JAX_COMPILATION_CACHE_DIR") or None)).directory
+    return resolve(said, _host_options()).directory
+
+
+def of_command(**options: str | None) -> Settings:
+    """What a program in this environment would have in force, with the options of a command over it.
+
+    Args:
+      **options: settings by name as they were typed after `--name`; `None` where one was not.
+
+    Raises:
+      SettingError: an option or a variable cannot be used.
+    """
+    from rewarm.in_force import resolve
+
+    typed = {
+        name: _parsed(f"--{'dir' if name == 'directory' else name.replace('_', '-')}", value, _FORMS[name])
+        for name, value in options.items()
+        if value is not None
+    }
+    return resolve(say()._replace(**typed), _host_options())
+
+
+def _host_options() -> HostOptions:
+    """What the environment says to JAX, as far as a command without JAX can read it."""
+    from rewarm.in_force import HostOptions
+
+    bound = os.environ.get("JAX_COMPILATION_CACHE_MAX_SIZE", "").strip()
+    return HostOptions(
+        directory=os.environ.get("JAX_COMPILATION_CACHE_DIR") or None,
+        max_size=int(bound) if bound.lstrip("-").isdecimal() else -1,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------

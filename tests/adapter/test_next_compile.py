@@ -90,7 +90,7 @@ jax.config.update("jax_compilation_cache_max_size", 0); told.append(step())
         ["miss", False, small],
         STORED,
         ["miss", False, quick],
-        ["miss", False, "jax_compilation_cache_max_size is 0"],
+        ["miss", False, "max_size is 0"],
     ]
 
 
@@ -101,7 +101,7 @@ jax.config.update("jax_compilation_cache_max_size", 0); told.append(step())
         ("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "9999999", "smaller than min_entry_bytes"),
         ("REWARM_MIN_COMPILE_SECONDS", "60", "compiled faster than min_compile_seconds"),
         ("REWARM_MIN_ENTRY_BYTES", "9999999", "smaller than min_entry_bytes"),
-        ("JAX_COMPILATION_CACHE_MAX_SIZE", "0", "jax_compilation_cache_max_size is 0"),
+        ("JAX_COMPILATION_CACHE_MAX_SIZE", "0", "max_size is 0"),
     ],
 )
 def test_thresholds_from_the_environment(

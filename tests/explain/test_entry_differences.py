@@ -348,7 +348,7 @@ def test_without_either_entry_what_was_said_stands(store: LocalStore, which: int
 
 def test_a_store_that_fails_is_quiet() -> None:
     class Failing:
-        def get(self, _: str) -> bytes:
+        def get(self, _: str, *, use: bool = True) -> bytes:  # noqa: ARG002
             raise StoreError(5, "Input/output error", "x")
 
     said = Explanation("s", "a" * 64, ("program",))

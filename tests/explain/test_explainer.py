@@ -407,7 +407,7 @@ def test_checking_contents_is_no_miss_to_explain(tmp_path: Path) -> None:
 class Unreadable(LocalStore):
     """A store on a disk that fails."""
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, *, use: bool = True) -> bytes | None:  # noqa: ARG002
         raise StoreError(5, "Input/output error", str(self.path(key)))
 
 

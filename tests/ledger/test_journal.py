@@ -571,6 +571,16 @@ def test_the_newest_64_stay(cache: Path) -> None:
     assert set((cache / "runs").iterdir()) == {*left[-63:], writer.path}
 
 
+def test_one_start_in_eight_removes_for_all(cache: Path) -> None:
+    for number in range(64):
+        leave(cache, number)
+    counts = []
+    for _ in range(10):
+        RunWriter(cache, {}).event(EVENT)
+        counts.append(len(run_ids(cache)))
+    assert counts == [65, 66, 67, 68, 69, 70, 71, 72, 64, 65]
+
+
 def test_the_newest_64_mib_stay(cache: Path) -> None:
     left = [leave(cache, number, size=8 << 20) for number in range(10)]
     prune(cache / "runs")
@@ -630,6 +640,7 @@ def test_where_there_are_no_locks_a_run_is_given_a_day(cache: Path, monkeypatch:
         leave(cache, number)
     writer = RunWriter(cache, {})
     writer.event(EVENT)
+    prune(cache / "runs")
     assert (hour.exists(), days.exists()) == (True, False)
     assert writer.problem is None
 
@@ -677,6 +688,7 @@ def test_processes_that_prune_at_once_remove_no_more_than_one(cache: Path) -> No
     code = 'journal.prune(Path(sys.argv[1]) / "runs"); writer.event({}); writer.end({}); assert not writer.problem'
     for child in [start(code, cache) for _ in range(4)]:
         finish(child)
+    prune(cache / "runs")
     stayed = sorted(set((cache / "runs").iterdir()) & set(left))
     assert stayed == left[-60:]
     assert len(run_ids(cache)) == 64

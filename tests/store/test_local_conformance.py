@@ -9,6 +9,7 @@ import pytest
 
 pytest.register_assert_rewrite("rewarm.store.conformance")
 
+from rewarm.policy import Bounds  # noqa: E402
 from rewarm.store import LocalStore, Store  # noqa: E402
 from rewarm.store.conformance import BAD_KEYS, StoreConformance, key_of  # noqa: E402
 
@@ -37,11 +38,37 @@ class TestLocalStore(StoreConformance):
         (root / os.fsdecode(b"\xff\xfe")).write_bytes(b"a name that is not text")
 
 
+class TestBoundedStore(TestLocalStore):
+    """A store at whose bounds nothing of the suite comes."""
+
+    def make_store(self, place: Path) -> Store:
+        return LocalStore(place / "cache", bounds=Bounds(max_size=1 << 30, max_entries=10_000, max_age=86_400.0))
+
+
+class TestSharedStore(TestLocalStore):
+    def make_store(self, place: Path) -> Store:
+        return LocalStore(place / "cache", shared=True)
+
+
+class TestStoreWithoutBooks(TestLocalStore):
+    """A store whose table and journals cannot be read or written: something else lies there."""
+
+    def make_store(self, place: Path) -> Store:
+        root = place / "cache"
+        (root / "sizes").mkdir(parents=True, exist_ok=True)
+        for number in range(256):
+            (root / f"{number:02x}" / ".usage").mkdir(parents=True, exist_ok=True)
+        return LocalStore(root, bounds=Bounds(max_size=1 << 30, max_age=86_400.0))
+
+    def leave_strays(self, place: Path) -> None:
+        """As without; the directories are there already."""
+
+
 class Forgetful(LocalStore):
     """A store that breaks one promise at a time, to see that the suite notices."""
 
-    def put(self, key: str, data: bytes) -> None:
-        super().put(key, data[:100])
+    def put(self, key: str, data: bytes, *, seconds: float = 0.0) -> None:
+        super().put(key, data[:100], seconds=seconds)
 
 
 class Careless(LocalStore):

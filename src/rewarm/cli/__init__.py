@@ -20,9 +20,13 @@ _COMMANDS = {
     "show": "show one entry: header, components, sizes, times",
     "explain": "say why programs were compiled",
     "diff": "say how two entries differ",
-    "stats": "sum up a cache directory",
-    "verify": "check every entry",
+    "stats": "sum up a cache directory, now or for all time",
+    "du": "say what takes the room",
+    "verify": "check every entry, and repair",
+    "gc": "remove entries until the bounds hold",
+    "quarantine": "look after what was put aside",
     "clear": "remove every entry",
+    "doctor": "say whether caching would work here and now",
 }
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
-from rewarm.cli.common import directory_option, json_option, open_store, print_json, size
+from rewarm import trials
+from rewarm.cli.common import directory_option, json_option, open_store, print_json, progress, size
+from rewarm.ledger import savings
+from rewarm.store import LocalStore
 
 _HEX = "[0-9a-f]"
 _HISTORY = (
@@ -13,17 +18,26 @@ _HISTORY = (
     "explain/.*.tmp",
     f"explain/values/{_HEX * 64}.json",
     "explain/values/.*.tmp",
+    f"trials/{_HEX * 16}/{_HEX}",
+    f"trials/[0-9]*-{_HEX * 8}.mark",
+    "trials/.lock",
+    f"costs/{_HEX * 16}.jsonl",
+    "costs/.*.tmp",
     ".*.json.*.tmp",
 )
 
 
 @click.command()
+@click.option(
+    "--all", "everything", is_flag=True, help="Also forget what all runs came to, and which keys are refused."
+)
 @directory_option
 @json_option
-def command(directory: str | None, as_json: bool) -> None:
+def command(everything: bool, directory: str | None, as_json: bool) -> None:
     """Remove every entry, the quarantine, the runs and all that explanations are made of.
 
-    Files that are not rewarm's stay.
+    What the runs came to (`rewarm stats --all-time`) is summed up first and stays, as do the keys that are refused
+    (`rewarm quarantine ls`), but with --all. Files that are not rewarm's stay.
 
     Programs that run meanwhile are not disturbed: they compile what they no longer find.
     """
@@ -33,11 +47,30 @@ def command(directory: str | None, as_json: bool) -> None:
             f"{store.root} carries no CACHEDIR.TAG of rewarm, so nothing is removed there; is it the right directory?"
         )
     entries, total = 0, 0
-    for info in store.scan():
+    for info in progress(store.scan(), "removing entries"):
         store.delete(info.key)
         entries, total = entries + 1, total + info.size
+    # After the entries: on a full disk there is room for it only now.
+    _keep_savings(store, everything)
     leftovers = store.remove_leftovers(_HISTORY)
     if as_json:
         print_json({"directory": str(store.root), "entries": entries, "bytes": total, "leftovers": leftovers})
     else:
         click.echo(f"removed {entries} entries, {size(total)}, and {leftovers} leftovers from {store.root}")
+
+
+def _keep_savings(store: LocalStore, everything: bool) -> None:
+    if everything:
+        with contextlib.suppress(OSError):  # nothing of it, or another process has it in hand
+            trials.drop(store.root)
+        for name in (savings.FILE, savings.LOCK):
+            with contextlib.suppress(OSError):
+                (store.root / name).unlink()
+        return
+    try:
+        savings.fold_all(store.root)
+    except savings.NotFoldedError as error:
+        raise click.ClickException(
+            f"the entries are removed, and the runs are not, since what they came to cannot be kept: {error}; "
+            f"try again, or give that up with --all"
+        ) from error

@@ -1,22 +1,30 @@
-"""What the subcommands share: the directory, `--json`, and how sizes and times are written."""
+"""What the subcommands share: the directory, `--json`, progress, and how sizes and times are written.
+
+Not promised: that progress shows. It is drawn on standard error, on a terminal only, and is gone at the end.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
 
 from rewarm import settings
 from rewarm.store import EntryInfo, LocalStore
-from rewarm.store.inventory import find
+from rewarm.store.inventory import Item, find, look
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 FOUND_BAD = 1
+
+# A pipe has no width: lines there are as long as they need to be.
+_UNBOUNDED = 10_000
 
 
 def directory_option(function: F) -> F:
@@ -30,14 +38,14 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def open_store(directory: str | None) -> LocalStore:
-    """The store that a command looks after.
+def open_store(directory: str | None, *, shared: bool = False) -> LocalStore:
+    """The store that a command looks after; `shared` where what it makes there is to be a group's.
 
     Raises:
       click.ClickException: there is no such directory, or nothing of rewarm is in it (exit code 1).
     """
     root = settings.directory_of_command(directory)
-    store = LocalStore(root)
+    store = LocalStore(root, shared=shared)
     if not os.path.isdir(root):  # noqa: PTH112 - unlike Path.is_dir it never raises
         what = "is not a directory" if os.path.lexists(root) else "does not exist"
         raise click.ClickException(
@@ -63,6 +71,67 @@ def the_one(store: LocalStore, prefix: str) -> EntryInfo:
         raise click.ClickException(f"no entry in {store.root} has a key that starts with {prefix!r}; see rewarm ls")
     some = ", ".join(info.key[: len(prefix) + 6] for info in found[:5])
     raise click.ClickException(f"{len(found)} entries have a key that starts with {prefix!r}: {some}; add digits")
+
+
+def surveyed(store: LocalStore, entries: Iterable[EntryInfo]) -> list[Item]:
+    """Entries with their headers, NOT verified, while progress shows."""
+    chosen = list(entries)
+    return [look(store, info) for info in progress(chosen, "reading headers", len(chosen))]
+
+
+def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The items as they come, with a bar on standard error where that is a terminal, and nothing anywhere else.
+
+    Args:
+      items: what is worked through.
+      what: a few words for the bar.
+      total: how many there are, where that is known.
+    """
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        for item in items:
+            yield item
+            bar.advance(task)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]], numeric: Iterable[str] = ()) -> None:
+    """Print a table on standard output, as wide as it needs to be in a pipe. Cells are plain text.
+
+    Args:
+      columns: their names; a column without one holds free text.
+      rows: the cells.
+      numeric: the names of columns that are flush right.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    right = frozenset(numeric)
+    for name in columns:
+        drawn.add_column(name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(drawn)
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole, for people."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def moment(when: float) -> str:
+    """A point in time, for people, in their zone."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+    except (ValueError, OverflowError, OSError):  # far beyond what a clock shows
+        return "-"
 
 
 def print_json(value: Any) -> None:

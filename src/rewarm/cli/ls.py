@@ -3,32 +3,76 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
-from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, seconds, size
-from rewarm.store.inventory import Item, survey
+from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, seconds, size, surveyed
+from rewarm.policy import Usage
+from rewarm.store import EntryInfo, LocalStore
+from rewarm.store.inventory import Item
 
 _UNBOUNDED = 10_000
 
+# Orders that need no header; of these only the entries that are listed are opened.
+_BY_FILE: dict[str, Callable[[EntryInfo], float]] = {"used": lambda info: info.used, "size": lambda info: info.size}
+
 
 @click.command()
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["used", "worth", "size", "age", "compile"]),
+    default="used",
+    help="used: the latest first (default). worth: what eviction would take last, first. size: the largest first. "
+    "age: the oldest first. compile: the slowest to compile first.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List the first N alone.")
+@click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
 @directory_option
 @json_option
-def command(directory: str | None, as_json: bool) -> None:
+def command(order: str, limit: int | None, program: str | None, directory: str | None, as_json: bool) -> None:
     """List the entries, the most recently used first. Headers are read, not verified (see `rewarm verify`)."""
     store = open_store(directory)
-    items = sorted(survey(store), key=lambda item: -item.info.used)
+    usages = store.usages() if order == "worth" else {}
+    found, count, total = _chosen(store, order, limit, program, usages)
     if as_json:
-        print_json([_plain(item) for item in items])
-    elif not items:
-        click.echo(f"no entries in {store.root}")
+        print_json([_plain(item, usages.get(item.info.key)) for item in found])
+    elif not count:
+        click.echo(f"no entries in {store.root}" if program is None else f"no program's name contains {program!r}")
     else:
-        _print_table(items)
+        _print_table(found, usages)
+        _print_sum(found, count, total)
 
 
-def _plain(item: Item) -> dict[str, Any]:
+def _chosen(
+    store: LocalStore, order: str, limit: int | None, program: str | None, usages: Mapping[str, Usage]
+) -> tuple[list[Item], int, int]:
+    """What is listed, in its order, and how many entries of how many bytes there would be without a limit."""
+    infos = list(store.scan())
+    by_file = {"worth": lambda info: _priority(usages, info), **_BY_FILE}.get(order)
+    if by_file is not None:
+        infos.sort(key=by_file, reverse=True)
+    if by_file is not None and program is None:
+        return surveyed(store, infos[:limit]), len(infos), sum(info.size for info in infos)
+    items = [item for item in surveyed(store, infos) if program is None or _is_named(item, program)]
+    if order == "age":
+        items.sort(key=lambda item: item.header.created if item.header else float("inf"))
+    elif order == "compile":
+        items.sort(key=lambda item: -item.header.compile_seconds if item.header else 0.0)
+    return items[:limit], len(items), sum(item.info.size for item in items)
+
+
+def _priority(usages: Mapping[str, Usage], info: EntryInfo) -> float:
+    return usages[info.key].priority if info.key in usages else 0.0
+
+
+def _is_named(item: Item, program: str) -> bool:
+    return item.header is not None and program in item.header.program
+
+
+def _plain(item: Item, usage: Usage | None) -> dict[str, Any]:
     header = item.header
     return {
         "key": item.info.key,
@@ -40,30 +84,40 @@ def _plain(item: Item) -> dict[str, Any]:
         "compile_seconds": header.compile_seconds if header else None,
         "created": header.created if header else None,
         "producer": dict(header.producer) if header else None,
+        **({"uses": usage.uses, "priority": usage.priority} if usage is not None else {}),
     }
 
 
-def _print_table(items: list[Item]) -> None:
+def _print_table(items: list[Item], usages: Mapping[str, Usage]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("key", "program", "target", "size", "compile", "used"):
-        numeric = name in ("size", "compile", "used")
+    numbers = ("size", "compile", "made", "used", *(["worth"] if usages else []))
+    for name in ("key", "program", "target", *numbers):
+        numeric = name in numbers
         table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "program", overflow="fold")
     for item in items:
         header = item.header
+        worth = [f"{_priority(usages, item.info):.3g}"] if usages else []
         table.add_row(
             item.info.key[:12],
             escape(header.program) if header else f"[red]{escape(item.problem or 'gone')}[/red]",
             escape(header.target) if header else "-",
             size(item.info.size),
             seconds(header.compile_seconds) if header else "-",
+            ago(header.created) if header else "-",
             ago(item.info.used),
+            *worth,
         )
     # A pipe has no width: lines there are as long as they need to be.
     Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)
-    total = sum(item.info.size for item in items)
+
+
+def _print_sum(items: list[Item], count: int, total: int) -> None:
     spent = sum(item.header.compile_seconds for item in items if item.header)
-    click.echo(f"{len(items)} entries, {size(total)}, {seconds(spent)} of compiling")
+    if len(items) < count:
+        click.echo(f"the first {len(items)} of {count} entries, which have {size(total)}")
+    else:
+        click.echo(f"{count} entries, {size(total)}, {seconds(spent)} of compiling")

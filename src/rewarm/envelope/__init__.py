@@ -1,7 +1,7 @@
 """The bytes of an entry: format and codec."""
 
 from rewarm.envelope.codec import CODECS, compress, decompress
-from rewarm.envelope.format import ENVELOPE_VERSION, Entry, Header, Section, open_entry, read_header, seal
+from rewarm.envelope.format import ENVELOPE_VERSION, Entry, Header, Section, content_of, open_entry, read_header, seal
 
 __all__ = [
     "CODECS",
@@ -10,6 +10,7 @@ __all__ = [
     "Header",
     "Section",
     "compress",
+    "content_of",
     "decompress",
     "open_entry",
     "read_header",

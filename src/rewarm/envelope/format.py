@@ -109,6 +109,11 @@ class Entry(NamedTuple):
         raise BadEntryError(f"no section {name!r}")
 
 
+def content_of(entry: bytes) -> str:
+    """What one content of an entry is known by, in hexadecimal digits: the digest that it ends with, NOT verified."""
+    return entry[-_DIGEST_BYTES:].hex()
+
+
 def seal(header: Header, sections: Mapping[str, bytes], *, codec: str = "zstd", level: int = 3) -> bytes:
     """The bytes of an entry that holds `sections`, each packed by `codec` at `level`."""
     packed = {name: compress(codec, raw, level) for name, raw in sections.items()}

@@ -70,7 +70,7 @@ def _merged(said: tuple[Finding, ...], found: tuple[Finding, ...]) -> tuple[Find
 def entry(store: Store, key: str) -> Entry | None:
     """The checked entry of a key, or `None`."""
     try:
-        data = store.get(key)
+        data = store.get(key, use=False)
         return open_entry(data, key) if data is not None else None
     except (BadEntryError, StoreError, ValueError):
         return None

@@ -22,7 +22,6 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,9 +33,6 @@ _VALUES = "values"
 _FILE_BYTES = 64 * 1024
 _VALUES_KEPT = 512
 _SIGNATURE_KEPT = 600
-# Without O_NONBLOCK a FIFO under a file's name would hold the program for ever.
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0) | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 STORED, NOT_STORED = "stored", "not stored"
 
@@ -93,7 +89,7 @@ class Catalogue:
         # A line end comes first as well, so that a line which a full disk cut short does not spoil the next.
         line = f"\n{json.dumps(one._asdict(), ensure_ascii=True, separators=(',', ':'))}\n".encode("ascii")
         with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=False, exist_ok=True)
+            small_files.make_folder(self._folder)
         for name in {_file_of(tag) for tag in _tags(one.program, one.components, one.structure)}:
             with contextlib.suppress(OSError):
                 self._append(self._folder / name, line)
@@ -110,27 +106,19 @@ class Catalogue:
     def value(self, digest: str) -> Any:
         """The value of a component, or `None` when it is not kept."""
         try:
-            return json.loads(_contents(self._folder / _VALUES / f"{digest}.json"))
+            return json.loads(small_files.contents(self._folder / _VALUES / f"{digest}.json", 2 * _FILE_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
 
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _append(self, path: Path, line: bytes) -> None:
-        descriptor = os.open(path, _APPEND, 0o600)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return
-            os.write(descriptor, line)
-            size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
-        if size > _FILE_BYTES:
-            _shorten(path)
+        if small_files.append(path, line) > _FILE_BYTES:
+            small_files.shorten(path, _FILE_BYTES)
 
     def _read(self, path: Path) -> Iterator[_Hashed]:
         with contextlib.suppress(OSError):
-            for line in _contents(path).splitlines():
+            for line in small_files.contents(path, 2 * _FILE_BYTES).splitlines():
                 with contextlib.suppress(ValueError, TypeError, RecursionError):
                     yield _Hashed(_checked(Remembered(**json.loads(line))))
 
@@ -141,7 +129,7 @@ class Catalogue:
         folder = self._folder / _VALUES
         path = folder / f"{digest}.json"
         with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            small_files.make_folder(folder)
             if not path.exists():
                 small_files.replace(path, json.dumps(value, separators=(",", ":")).encode("ascii"))
                 _keep_newest(folder)
@@ -189,32 +177,6 @@ def _file_of(tag: str) -> str:
 def _is_alike(one: Remembered, program: str, components: Mapping[str, str], structure: str) -> bool:
     same_program = one.components.get("program") == components.get("program")
     return same_program or one.program == program or one.structure == structure
-
-
-def _contents(path: Path) -> bytes:
-    """The end of a file, as much as a catalogue's file may hold; a FIFO under its name gives nothing."""
-    descriptor = os.open(path, _READ)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return b""
-        size = status.st_size
-        if size > 2 * _FILE_BYTES:
-            file.seek(size - 2 * _FILE_BYTES)
-        return file.read(2 * _FILE_BYTES)
-
-
-def _shorten(path: Path) -> None:
-    """Keep the newer half."""
-    lines = _contents(path).splitlines(keepends=True)
-    kept: list[bytes] = []
-    room = _FILE_BYTES // 2
-    for line in reversed(lines):
-        room -= len(line)
-        if room < 0:
-            break
-        kept.insert(0, line)
-    small_files.replace(path, b"".join(kept))
 
 
 def _keep_newest(folder: Path) -> None:

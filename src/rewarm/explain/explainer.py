@@ -106,7 +106,7 @@ class Explainer:
             text = f"it was compiled here on {when} and not stored: {before.why or 'no reason was kept'}"
             return _said("not stored", text, nearest=before.key)
         assert self._store is not None
-        if now - before.time < _MEANWHILE and self._store.get(before.key) is not None:
+        if now - before.time < _MEANWHILE and self._store.get(before.key, use=False) is not None:
             return _said("meanwhile", "another process has stored it meanwhile", nearest=before.key)
         text = f"it was stored here on {when}, and the entry is gone: removed, evicted or cleared since"
         return _said("removed", text, nearest=before.key)
@@ -147,7 +147,7 @@ class Explainer:
     def _stored_listing(self, key: str) -> Listing | None:
         assert self._store is not None
         try:
-            data = self._store.get(key)
+            data = self._store.get(key, use=False)
             return listing_of(open_entry(data, key), sources=False, limit=INLINE_BYTES) if data is not None else None
         except (BadEntryError, StoreError):
             return None

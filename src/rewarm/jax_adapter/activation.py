@@ -25,7 +25,7 @@ from rewarm.cache import Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError, UnsupportedJaxError
 from rewarm.in_force import Said
-from rewarm.jax_adapter import events, seam
+from rewarm.jax_adapter import events, first_runs, seam
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Runs, Session
@@ -38,7 +38,7 @@ _SESSIONS_KEPT = 16
 
 
 # Files whose frames are left out of the tracebacks that users see, as JAX's own are.
-_INTERNAL = (Path(__file__).parent, Path(__file__).parent.parent / "cache.py")
+_INTERNAL = (Path(__file__).parent, Path(__file__).parent.parent / "cache")
 
 
 class _Stop(Exception):  # noqa: N818 - not an error: it ends a compile that must not happen
@@ -113,6 +113,7 @@ class Activation:
         with self._lock:
             self._said = None
             self._sessions.clear()
+            first_runs.stop()
             if self._original is not None and self._in_place and seam.current() is _compile_or_get_cached:
                 seam.install(self._original)
                 self._in_place = False

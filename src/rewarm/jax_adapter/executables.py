@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rewarm.errors import OtherMachineError
+from rewarm.errors import MissingTargetError, OtherMachineError
 from rewarm.identity import Machine, machine_of_executable, wire
+from rewarm.jax_adapter import custom_calls
 from rewarm.jax_adapter.seam import Call
 
 _OBJECT_MAGICS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
@@ -27,6 +28,7 @@ def load(call: Call, machine: Machine | None, raw: bytes) -> Any:
 
     Raises:
       OtherMachineError: it was made for a CPU with instructions that `machine`, this one, has not. Nothing was loaded.
+      MissingTargetError: it calls a function that this process has not registered. Nothing was loaded.
       Exception: what JAX raises.
 
     The callbacks of this process are passed along: an executable whose module calls the host, loaded without them,
@@ -38,7 +40,13 @@ def load(call: Call, machine: Machine | None, raw: bytes) -> Any:
     arguments = [raw, call.executable_devices, call.compile_options]
     if call.host_callbacks:
         arguments.append(call.host_callbacks)
-    return call.backend.deserialize_executable(*arguments)
+    try:
+        return call.backend.deserialize_executable(*arguments)
+    except Exception as error:
+        target = custom_calls.missing_target(error)
+        if target is None:
+            raise
+        raise MissingTargetError(target) from error
 
 
 def same_code(platform: str, one: bytes, other: bytes) -> bool:

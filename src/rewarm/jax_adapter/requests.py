@@ -30,7 +30,7 @@ from rewarm.identity import (
 from rewarm.identity.option_files import content_of
 from rewarm.identity.program import signature_of, with_locations
 from rewarm.in_force import Settings
-from rewarm.jax_adapter import executables, machines, partitioning, seam
+from rewarm.jax_adapter import custom_calls, executables, machines, partitioning, seam
 from rewarm.jax_adapter.libraries import libraries
 from rewarm.jax_adapter.seam import Call
 from rewarm.telling import Teller
@@ -55,6 +55,7 @@ class Identifier:
         try:
             program = canonical_program(call.computation, metadata_in_key=self._settings.metadata_in_key)
             name = program.name
+            custom_calls.prepare(call.backend.platform, program)
             options = canonical_options(call.compile_options.SerializeAsString())
             facts = self._target_facts(call)
             target, machine = facts.summary(), facts.machine
@@ -77,6 +78,8 @@ class Identifier:
             same=functools.partial(executables.same_code, call.backend.platform),
             producer=producer(),
             target=target,
+            again=functools.partial(seam.copy_of, call),
+            place=functools.partial(_place, call),
         )
 
     def _identify(self, program: Program, options: CanonicalOptions, facts: TargetFacts) -> _Identity:
@@ -88,6 +91,8 @@ class Identifier:
         except NotFingerprintableError as error:
             return _Identity(unkeyable=f"custom_partitioning: {error}")
         components = self._components(program, callbacks, options, facts)
+        if (obstacle := custom_calls.obstacle(facts.platform, program)) is not None:
+            return _Identity(components, bypass=obstacle)
         if options.outputs:
             # An executable obeys these again after it was loaded, and whoever asks for a dump wants the compiler's.
             return _Identity(components, bypass=f"the options ask the compiler to write: {', '.join(options.outputs)}")
@@ -202,6 +207,25 @@ class _Identity(NamedTuple):
     components: KeyComponents | None = None
     unkeyable: str | None = None
     bypass: str | None = None
+
+
+class Place(NamedTuple):
+    """Where and how an executable is loaded, for another process.
+
+    Attributes:
+      options: the serialised `CompileOptions`.
+      devices: ids.
+      platform: of the devices.
+    """
+
+    options: bytes
+    devices: tuple[int, ...]
+    platform: str
+
+
+def _place(call: Call) -> Place:
+    devices = tuple(int(device.id) for device in call.flat_devices())
+    return Place(call.compile_options.SerializeAsString(), devices, str(call.backend.platform))
 
 
 def _evidence(call: Call, program: Program) -> Evidence:

@@ -10,9 +10,12 @@ rewarm changes, and `uninstall` puts the original back.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import io
 import logging
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rewarm.errors import UnsupportedJaxError
@@ -411,3 +414,244 @@ def compile_smallest(backend: Any) -> bytes:
     return bytes(
         backend.serialize_executable(executable) if hasattr(backend, "serialize_executable") else executable.serialize()
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Compiling a program again, beside the one that the user's thread has
+
+
+class Copy(NamedTuple):
+    """What compiling a program again takes, apart from JAX's module, which only the user's thread may touch.
+
+    Attributes:
+      call: the call that the program came with, without its module and options.
+      program: MLIR bytecode of the module.
+      options: the serialised `CompileOptions`.
+    """
+
+    call: Call
+    program: bytes
+    options: bytes
+
+
+def copy_of(call: Call) -> Copy:
+    """A copy of what a call asked for, made in the thread of the call; some milliseconds for each MB of program."""
+    program = io.BytesIO()
+    call.computation.operation.write_bytecode(file=program)
+    bare = call._replace(computation=None, compile_options=None, pgle_profiler=None)
+    return Copy(bare, program.getvalue(), call.compile_options.SerializeAsString())
+
+
+def compile_copy(copy: Copy) -> Any:
+    """As `compile_now`, in a context of its own and safe in any thread.
+
+    JAX's options of this thread do not count: all that shapes the executable is in the arguments.
+    """
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+
+    call = copy.call
+    with mlir.make_ir_context(), ir.Location.unknown():
+        module = ir.Module.parse(copy.program)
+        options = xla_client.CompileOptions.ParseFromString(copy.options)
+        compile_ = inspect.unwrap(compiler.backend_compile_and_load)
+        return compile_(call.backend, module, call.executable_devices, options, call.host_callbacks)
+
+
+def backends_are_up() -> bool:
+    """Whether JAX has made a client in this process, so that XLA has threads."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bool(bridge.backends_are_initialized())
+
+
+def run_once(executable: Any, device: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Run an executable of one device on NumPy arrays, as they are; returns JAX arrays that may not be ready yet."""
+    from jax._src import core
+    from jax._src.lib import _jax
+    from jax.sharding import SingleDeviceSharding
+
+    place = SingleDeviceSharding(device)
+    # Copied, since a program may take its inputs' memory for its results.
+    copied = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    arguments = [
+        _jax.batched_device_put(
+            core.ShapedArray(array.shape, array.dtype),
+            place,
+            [array],
+            [device],
+            host_buffer_semantics=copied,
+            enable_x64=True,  # whatever this thread's option says, since the program has its types
+        )
+        for array in inputs
+    ]
+    results = executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
+    return [shards[0] for shards in results]
+
+
+def optimised_programs(executable: Any) -> list[str]:
+    """The optimised HLO of each module of an executable, without metadata and without the values of large constants.
+
+    Holds the interpreter's lock for some 0.06 s for each MB of text; programs of 1.7 MB take a minute to compile.
+    """
+    found = []
+    for module in executable.hlo_modules():
+        options = _print_options(type(module).__module__)
+        found.append(module.to_string(options))
+    return found
+
+
+@functools.cache
+def _print_options(home: str) -> Any:
+    # JAX 0.9 has them beside everything else, 0.10 and later in jaxlib._hlo.
+    options = importlib.import_module(home).HloPrintOptions()
+    options.print_metadata = False
+    options.print_program_shape = False  # the one place where names stand without a mark
+    return options
+
+
+def serialised_programs(executable: Any) -> list[bytes]:
+    """The `HloModuleProto` of each module of an executable."""
+    return [bytes(module.as_serialized_hlo_module_proto()) for module in executable.hlo_modules()]
+
+
+class Buffers(NamedTuple):
+    """What an executable needs of memory.
+
+    Attributes:
+      sizes: bytes by what they are for, of those that this JAX tells.
+      assignment: the `BufferAssignmentProto`; empty where the runtime does not keep it.
+    """
+
+    sizes: dict[str, int]
+    assignment: bytes
+
+
+_BUFFER_SIZES = ("argument", "output", "alias", "temp")
+
+
+def buffers(executable: Any) -> Buffers:
+    """The memory of an executable. Holds the interpreter's lock for some time, so it is asked once."""
+    told = executable.get_compiled_memory_stats()
+    names = [f"{where}{what}_size_in_bytes" for where in ("", "host_") for what in _BUFFER_SIZES]
+    sizes = {name: int(getattr(told, name)) for name in names if hasattr(told, name)}
+    return Buffers(sizes, bytes(getattr(told, "serialized_buffer_assignment_proto", b"")))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Watching first runs
+#
+# `pxla.ExecuteReplicated.__call__` runs an executable's first call in JAX 0.9 to 0.12, whichever way it comes (jit,
+# AOT, pmap); most later calls go past Python.
+
+
+class _Watch(NamedTuple):
+    ours: Callable[..., Any]
+    original: Callable[..., Any]
+
+
+_watch: _Watch | None = None
+
+
+def watch_runs(on_trial: Mapping[int, Any], run: Callable[[Callable[..., Any], Any, tuple[Any, ...]], Any]) -> bool:
+    """Have `run(original, self, arguments)` called in the place of each run of an executable whose `id` is in
+    `on_trial`, until `unwatch_runs`; whether this JAX has where to stand for that."""
+    global _watch  # noqa: PLW0603 - what stands in JAX's class is one fact of the process
+    from jax._src.interpreters import pxla
+
+    runner: Any = getattr(pxla, "ExecuteReplicated", None)
+    if "__call__" not in getattr(runner, "__dict__", ()) or not hasattr(runner, "xla_executable"):
+        return False
+    if _watch is not None:
+        return True
+    original: Callable[..., Any] = vars(runner)["__call__"]
+
+    @functools.wraps(original)
+    def watched(self: Any, *arguments: Any) -> Any:
+        if id(self.xla_executable) in on_trial:
+            return run(original, self, arguments)
+        return original(self, *arguments)
+
+    _watch = _Watch(watched, original)
+    runner.__call__ = watched
+    return True
+
+
+def unwatch_runs() -> None:
+    """Put JAX's own method back. Where somebody has put another around ours, ours stays and passes calls on."""
+    global _watch  # noqa: PLW0603 - as above
+    from jax._src.interpreters import pxla
+
+    if _watch is not None and pxla.ExecuteReplicated.__call__ is _watch.ours:
+        pxla.ExecuteReplicated.__call__ = _watch.original
+        _watch = None
+
+
+def array_of(outputs: Any) -> Any | None:
+    """One array among the outputs of a run, to see whether it is done; arrays of keys are arrays inside."""
+    for output in outputs:
+        array = getattr(output, "_base_array", output)
+        if hasattr(array, "is_ready") and hasattr(array, "is_deleted"):
+            return array
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Functions that programs call by name
+
+
+def untyped_targets() -> list[str]:
+    """The names of functions for CPU that were registered in this process with an interface older than XLA's FFI."""
+    from jax._src.lib import xla_client
+
+    # A typed one is a mapping of stages to functions. Takes 50 microseconds.
+    return [name for name, found in xla_client.custom_call_targets("Host").items() if not isinstance(found, dict)]
+
+
+def initialise_lapack() -> None:
+    """Have jaxlib find LAPACK's functions, as lowering a program that calls them does."""
+    from jax._src.lib import lapack
+
+    lapack._lapack.initialize()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Loading in another process
+
+
+def client_with(platform: str, devices: Sequence[int]) -> Any:
+    """The client of a platform whose devices have these ids, in a process where JAX has not made any yet.
+
+    Raises:
+      Exception: what JAX raises where there is no such platform.
+      ValueError: a device has none of these ids.
+    """
+    import jax
+
+    jax.config.update("jax_platforms", {"gpu": "cuda,cpu"}.get(platform, platform))
+    if platform == "cpu" and len(devices) and max(devices) > 0:
+        jax.config.update("jax_num_cpu_devices", max(devices) + 1)
+    found = jax.local_devices(backend=platform)
+    _of_ids(found, devices)
+    return found[0].client
+
+
+def load_bytes(client: Any, raw: bytes, devices: Sequence[int], options: bytes) -> Any:
+    """Load a serialised executable on these devices of a client; without host callbacks, so it must not be run.
+
+    Raises:
+      Exception: what JAX raises.
+    """
+    from jax._src.lib import xla_client
+
+    placed = xla_client.DeviceList(tuple(_of_ids(client.local_devices(), devices)))
+    return client.deserialize_executable(raw, placed, xla_client.CompileOptions.ParseFromString(options))
+
+
+def _of_ids(devices: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
+    by_id = {device.id: device for device in devices}
+    lacking = sorted(set(wanted) - by_id.keys())
+    if lacking:
+        raise ValueError(f"there is no device {lacking[0]}; there are {sorted(by_id)}")
+    return [by_id[one] for one in wanted]

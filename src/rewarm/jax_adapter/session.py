@@ -12,24 +12,29 @@ import functools
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rewarm import policy
-from rewarm.cache import CompileCache, Explainer, Request
+from rewarm import policy, settings
+from rewarm.cache import Checker, CompileCache, Explainer, Request, Sampler, Trials
 from rewarm.coordination import SingleFlight
 from rewarm.errors import ContentsDifferError, StoreError
+from rewarm.host import host_id
 from rewarm.identity import Toolchain
-from rewarm.in_force import Said, Settings, default_directory, resolve
+from rewarm.in_force import Said, Settings, resolve
 from rewarm.jax_adapter import events, seam
+from rewarm.jax_adapter.first_runs import trials_of
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import Identifier, producer
 from rewarm.jax_adapter.seam import Call, JaxOptions
-from rewarm.ledger import Event, Ledger, RunWriter
+from rewarm.ledger import Event, Ledger, LoadCosts, RunWriter
 from rewarm.policy import Thresholds
+from rewarm.small_files import PRIVATE, SHARED
 from rewarm.store import LocalStore
+from rewarm.store.limits import bounds_of
 from rewarm.telling import Teller
 
 if TYPE_CHECKING:
+    from rewarm.jax_adapter.sampling import Checks
     from rewarm.ledger.explanation import Explanation
 
 logger = logging.getLogger("rewarm")
@@ -55,9 +60,11 @@ class Runs:
         return writer
 
     def _end(self) -> None:
-        stats = self._ledger.stats().as_dict()
+        stats = self._ledger.stats()
         for writer in self._writers.values():
-            writer.end(stats)
+            writer.end(stats.as_dict())
+        if (line := stats.unstored_line()) is not None:
+            logger.info("rewarm: %s", line)
 
 
 def _plain(in_force: Settings) -> dict[str, Any]:
@@ -88,6 +95,40 @@ class _LateExplainer:
         self._explainer.remember(request, event)
 
 
+class _Opened(NamedTuple):
+    """What came of opening the directory: a store, or why there is none, and why nothing can be written to it."""
+
+    store: LocalStore | None = None
+    closed: str = ""
+    unwritable: str = ""
+
+
+def _thresholds(in_force: Settings, store: LocalStore | None) -> Thresholds:
+    bound = None if store is None else store.bounds.max_size
+    return Thresholds(
+        in_force.min_compile_seconds,
+        in_force.min_entry_bytes,
+        max_size=-1 if bound is None else bound,
+        costs=not in_force.threshold_said and not in_force.shared,
+    )
+
+
+def _sampler(in_force: Settings, store: LocalStore | None, writable: LocalStore | None) -> Sampler | None:
+    if store is None or not in_force.verify_sample:
+        return None
+    from rewarm.jax_adapter.sampling import Sampling
+
+    return Sampling(in_force.verify_sample, _checks(), writable, level=in_force.compression_level)
+
+
+@functools.cache
+def _checks() -> Checks:
+    """The sampled hits of this process."""
+    from rewarm.jax_adapter.sampling import Checks
+
+    return Checks()
+
+
 class Session:
     """Serves calls of JAX under one set of settings."""
 
@@ -110,25 +151,20 @@ class Session:
         with self._lock:
             if self._cache is not None:
                 return self._cache
-            store, closed = self._open_store()
-            cache = self._cache_over(store, closed)
-            if store is not None or closed == policy.SWITCHED_OFF:
+            opened = self._open_store()
+            cache = self._cache_over(opened)
+            if opened.store is not None or opened.closed == policy.SWITCHED_OFF:
                 self._cache = cache
             return cache
 
-    def _open_store(self) -> tuple[LocalStore | None, str]:
+    def _open_store(self) -> _Opened:
         in_force = self.settings
         if in_force.max_size == 0:
-            return None, policy.SWITCHED_OFF
-        if in_force.max_size > 0:
-            self._teller.tell(
-                f"jax_compilation_cache_max_size is {in_force.max_size}: rewarm does not bound the directory yet; "
-                f"entries larger than this are not stored"
-            )
-        store = LocalStore(in_force.directory)
+            return _Opened(closed=policy.SWITCHED_OFF)
+        store = LocalStore(in_force.directory, shared=in_force.shared)
         try:
             obstacle = store.prepare()
-            _refuse_a_trap(store)
+            _refuse_a_trap(store, in_force)
         except StoreError as error:
             self._ledger.error()
             if in_force.strict:
@@ -137,15 +173,18 @@ class Session:
                 f"cannot use the directory {in_force.directory}: {error.strerror}; programs are compiled and not "
                 f"cached. Choose another with REWARM_DIR or rewarm.enable(directory)"
             )
-            return None, f"the directory cannot be used: {error.strerror}"
+            return _Opened(closed=f"the directory cannot be used: {error.strerror}")
         if obstacle is not None:
             self._teller.tell(
                 f"the directory {in_force.directory} is {obstacle}: entries are read, and new ones are not stored"
             )
-        return store, ""
+            return _Opened(store, unwritable=f"the directory is {obstacle}")
+        store.bounds = bounds_of(in_force, store.total()[0])
+        return _Opened(store)
 
-    def _cache_over(self, store: LocalStore | None, closed: str) -> CompileCache:
-        in_force = self.settings
+    def _cache_over(self, opened: _Opened) -> CompileCache:
+        in_force, store = self.settings, opened.store
+        writable = store if not opened.unwritable else None
         observer = events.JaxObserver(
             explain=in_force.explain,
             log_compiles=self._options.log_compiles,
@@ -153,17 +192,35 @@ class Session:
         )
         return CompileCache(
             store,
-            thresholds=Thresholds(in_force.min_compile_seconds, in_force.min_entry_bytes, in_force.max_size),
+            thresholds=_thresholds(in_force, store),
             ledger=self._ledger,
             flights=self._flights,
             observer=observer,
-            run=self._runs.of(in_force) if store is not None else None,
+            run=self._runs.of(in_force) if writable is not None else None,
             explainer=_LateExplainer(store, in_force.directory),
             level=in_force.compression_level,
             strict=in_force.strict,
             check_contents=in_force.check_contents,
-            closed=closed,
+            closed=opened.closed,
+            unwritable=opened.unwritable,
+            costs=LoadCosts(in_force.directory, host_id()) if writable is not None else None,
+            trials=self._trials(store),
+            sampler=_sampler(in_force, store, writable),
+            checker=self._checker(writable),
         )
+
+    def _trials(self, store: LocalStore | None) -> Trials | None:
+        """Judges what dead processes left in the directory. A read-only one is not written to, and refusals count."""
+        if store is None:
+            return None
+        return trials_of(store.root, store, self._teller.tell, SHARED if self.settings.shared else PRIVATE)
+
+    def _checker(self, writable: LocalStore | None) -> Checker | None:
+        if writable is None or not self.settings.load_check:
+            return None
+        from rewarm.jax_adapter.load_check import EntryCheck, LoadCheck
+
+        return EntryCheck(LoadCheck(writable, self._teller.tell, settings.load_check_environment()), writable)
 
     def serve(self, call: Call) -> Any:
         """The executable of one call.
@@ -184,11 +241,8 @@ class Session:
             raise native from error
 
 
-def _refuse_a_trap(store: LocalStore) -> None:
-    """The default directory can lie under a temporary folder, where anybody can make it first and fill it.
-
-    A directory that the user named is taken as it is: whose it is is his to know.
-    """
-    reason = store.others_may_write() if store.root == default_directory() else None
+def _refuse_a_trap(store: LocalStore, in_force: Settings) -> None:
+    """An entry is code: what others may write there they may run in this process."""
+    reason = None if in_force.shared else store.others_may_write()
     if reason is not None:
         raise StoreError(errno.EPERM, f"an entry is code, and {reason}", str(store.root))

@@ -3,9 +3,10 @@
 The records of explanations are in `explanation.py`, and those of runs that were read in `runs.py`.
 """
 
-from rewarm.ledger.events import Event, Seconds
+from rewarm.ledger.costs import LoadCosts
+from rewarm.ledger.events import ALREADY_STORED, Event, Seconds
 from rewarm.ledger.journal import RunWriter
 from rewarm.ledger.ledger import Ledger
 from rewarm.ledger.stats import Stats
 
-__all__ = ["Event", "Ledger", "RunWriter", "Seconds", "Stats"]
+__all__ = ["ALREADY_STORED", "Event", "Ledger", "LoadCosts", "RunWriter", "Seconds", "Stats"]

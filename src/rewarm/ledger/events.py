@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from rewarm.ledger.explanation import Explanation
 
+# Why a program is not stored that was compiled to be compared with its entry.
+ALREADY_STORED = "already stored"
+
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
@@ -53,6 +56,7 @@ class Event:
       bytes_read: of the entry that was fetched.
       bytes_written: of the entry that was stored.
       quarantined: why what lay under the entry's name was put aside, when it was.
+      dropped: for a hit, whether the entry was removed, since loading it was slower than compiling it once more.
       explanation: for a miss, how it differs from what was known here.
       time: when the request came, in seconds since the epoch.
     """
@@ -71,6 +75,7 @@ class Event:
     quarantined: str | None
     time: float
     explanation: Explanation | None = None
+    dropped: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain JSON values."""

@@ -4,7 +4,7 @@ Not promised: that every event gets there. A full or read-only disk, a file that
 below cost events, and a power cut may cost the newest, since nothing is forced to disk. Promised: an event that
 `RunWriter.event` has returned from is read after `kill -9` of the process, and nothing here raises.
 
-    <cache directory>/runs/<run id>.jsonl    mode 0600, in a directory of mode 0700: arguments may hold secrets
+    <cache directory>/runs/<run id>.jsonl    mode 0600, also in a group's directory: arguments may hold secrets
 
     run id := UTC time "-" pid "-" 8 random hex digits, such as 20261129T184500Z-12345-9f3a07c1
     file   := header { record } [ end ]; each is one JSON object in ASCII on one line of at most 64 KiB
@@ -27,7 +27,7 @@ Races, and their worst outcome:
   as damaged; it is whole at the next look.
 * `kill -9` in the middle of a write: the same, for good. The events before it are whole.
 * a write that fails half way: the next line starts with a line end, so that one line is lost and no other.
-* two processes pruning at once: both want the same old files gone, and the second to come finds them gone.
+* two processes pruning at once: one does, and the other leaves it to a later start (`savings.py`).
 * pruning beside a start: a file is made a moment before it is locked. Pruning passes over what was written to in the
   last five minutes, so only a process that was stopped at that very point for longer can lose its file; its events
   are lost then, and its `problem` says so.
@@ -58,6 +58,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rewarm import small_files
+
 RUNS = "runs"
 SUFFIX = ".jsonl"
 VERSION = 1
@@ -71,10 +73,10 @@ RUNS_BYTES = 64 << 20
 
 # Written to within this, in seconds: left alone by pruning.
 _RECENT = 300.0
+# Summing up what goes costs a start some milliseconds of disk: one start in eight does it for all.
+_SLACK = 8
 # Where the file system has no locks, a file older than this, in seconds, is nobody's.
 _SURELY_LEFT = 86_400.0
-# One start does not pay for all that others left: the next one takes the rest.
-_REMOVED_AT_ONCE = 128
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]+-[0-9a-f]{8}")
 _CREATE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -212,7 +214,7 @@ class RunWriter:
             return
         if self._append(self._header()):
             self._quiet = False
-            prune(self._folder)
+            prune(self._folder, _SLACK)
         else:
             self._close()
             with contextlib.suppress(OSError):
@@ -223,7 +225,7 @@ class RunWriter:
             try:
                 return os.open(self.path, _CREATE, 0o600)
             except FileNotFoundError:  # the first run here, or somebody cleared the directory meanwhile
-                self._folder.mkdir(mode=0o700, exist_ok=True)
+                small_files.make_folder(self._folder)
             except FileExistsError:
                 self._id = _new_id(self._started)
         return os.open(self.path, _CREATE, 0o600)
@@ -404,22 +406,40 @@ def has_writer(descriptor: int, status: os.stat_result) -> bool:
     return _written_within(status, _SURELY_LEFT)
 
 
-def prune(folder: Path) -> None:
+def open_to_look(path: Path) -> int:
+    """A descriptor for a look at a run's lock, which neither waits nor follows a link.
+
+    Raises:
+      OSError: there is no such file, or it may not be read.
+    """
+    return os.open(path, _LOOK)
+
+
+def prune(folder: Path, slack: int = 0) -> None:
     """Remove the oldest runs, by their ids: the newest 64 stay, as far as they fit into 64 MiB.
+
+    What a run adds up to is kept (`savings.py`) before it goes. Nothing is done while no more than `slack` runs of no
+    more than 8 MiB would go.
 
     Not promised: either bound at every moment. Runs whose process lives and those written to in the last five minutes
     stay whatever their number, files of other users are neither counted nor removed, and one call removes at most
     128. Never removed: what has no run's name, and what is no regular file.
     """
     with contextlib.suppress(OSError):
-        bytes_kept = removed = 0
+        bytes_kept = bytes_over = 0
+        surplus, urgent = [], set()
         for place, (name, status) in enumerate(_own_runs(folder), start=1):
             bytes_kept += status.st_size
             too_many = place > RUNS_KEPT or bytes_kept > RUNS_BYTES
             if too_many and not _written_within(status, _RECENT):
-                removed += _remove_if_left(folder / name)
-            if removed >= _REMOVED_AT_ONCE:
-                return
+                surplus.append(name)
+                bytes_over += status.st_size
+                if place > 2 * RUNS_KEPT or bytes_kept > 2 * RUNS_BYTES:
+                    urgent.add(name)
+        if len(surplus) > slack or bytes_over > RUN_BYTES:
+            from rewarm.ledger.savings import retire
+
+            retire(folder, surplus[::-1], urgent)
 
 
 def _own_runs(folder: Path) -> list[tuple[str, os.stat_result]]:
@@ -439,18 +459,3 @@ def _own_runs(folder: Path) -> list[tuple[str, os.stat_result]]:
 def _written_within(status: os.stat_result, seconds: float) -> bool:
     # A time well ahead of this clock is a wrong one, and no reason to keep a file for ever.
     return abs(time.time() - status.st_mtime) < seconds
-
-
-def _remove_if_left(path: Path) -> bool:
-    """Remove a run whose process is gone. A name is never used twice, so what was looked at is what goes."""
-    try:
-        descriptor = os.open(path, _LOOK)
-        try:
-            if has_writer(descriptor, os.fstat(descriptor)):
-                return False
-        finally:
-            os.close(descriptor)
-        path.unlink()
-    except OSError:  # removed since, or not ours to remove
-        return False
-    return True

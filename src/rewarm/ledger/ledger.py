@@ -29,6 +29,7 @@ class Ledger:
         self._numbers: Counter[str] = Counter()
         self._seconds = {"saved": 0.0, "compiling": 0.0, "overhead": 0.0, "loading": 0.0, "tracing": 0.0}
         self._not_stored: Counter[str] = Counter()
+        self._seconds_not_stored: dict[str, float] = {}
         self._left_to_jax: Counter[str] = Counter()
         self._traces: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()  # traces that no program was wanted with yet
@@ -47,6 +48,8 @@ class Ledger:
                 hits=int(hit),
                 misses=int(not hit),
                 stored=int(event.stored),
+                slow_hits=int(hit and event.seconds_saved < 0 and event.tier != "process"),
+                dropped=int(event.dropped),
                 quarantined=int(event.quarantined is not None),
                 bytes_read=event.bytes_read,
                 bytes_written=event.bytes_written,
@@ -58,6 +61,8 @@ class Ledger:
                     self._traced_for[event.program, event.key] += 1
             if event.not_stored is not None:
                 self._not_stored[event.not_stored] += 1
+                so_far = self._seconds_not_stored.get(event.not_stored, 0.0)
+                self._seconds_not_stored[event.not_stored] = so_far + event.seconds.compile
             self._seconds["saved"] += event.seconds_saved
             self._seconds["compiling"] += event.seconds.compile
             self._seconds["loading"] += event.seconds.load
@@ -94,6 +99,7 @@ class Ledger:
             timed: dict[str, Any] = {f"seconds_{name}": value for name, value in self._seconds.items()}
             tables: dict[str, Any] = {
                 "not_stored": MappingProxyType(dict(self._not_stored)),
+                "seconds_not_stored": MappingProxyType(dict(self._seconds_not_stored)),
                 "left_to_jax": MappingProxyType(dict(self._left_to_jax)),
                 "traced_again": MappingProxyType(self._traced_again()),
             }
@@ -116,4 +122,15 @@ def _module_name(function: str) -> str:
     return ("jit_" + re.sub(r"[^\w.-]", "_", function)).rstrip("_")
 
 
-_COUNTED = ("requests", "hits", "misses", "stored", "quarantined", "errors", "bytes_read", "bytes_written")
+_COUNTED = (
+    "requests",
+    "hits",
+    "misses",
+    "stored",
+    "slow_hits",
+    "dropped",
+    "quarantined",
+    "errors",
+    "bytes_read",
+    "bytes_written",
+)

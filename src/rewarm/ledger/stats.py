@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from rewarm.ledger.events import ALREADY_STORED
+
+# Less than this, in seconds, is not worth anybody's reading.
+_WORTH_A_LINE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Stats:
@@ -21,8 +26,11 @@ class Stats:
       misses: those that were, whether stored or not.
       stored: entries written.
       not_stored: how many misses were not stored, by reason.
+      slow_hits: hits whose fetching and loading took longer than the compilation had.
+      dropped: entries removed because that happened again and again.
       quarantined: files put aside because they were not the entry they were named.
       errors: times that a store, a loader or a serialiser failed.
+      seconds_not_stored: what those took to compile, in seconds, by reason.
       left_to_jax: programs handed to JAX's own code, by reason; they are not among the requests.
       traces: functions that JAX traced, inner ones included.
       traced_again: programs that JAX traced again although nothing differed, and how often: its own cache in memory
@@ -41,8 +49,11 @@ class Stats:
     misses: int = 0
     stored: int = 0
     not_stored: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    slow_hits: int = 0
+    dropped: int = 0
     quarantined: int = 0
     errors: int = 0
+    seconds_not_stored: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     left_to_jax: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     traces: int = 0
     traced_again: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -74,6 +85,16 @@ class Stats:
             told.append(f"{sum(self.not_stored.values())} not stored ({reasons})")
         told.extend(f"{count} {word}" for word, count in self._troubles() if count)
         return ", ".join(told)
+
+    def unstored_line(self) -> str | None:
+        """One line for people where most of the compile time went into programs that were not stored, else `None`."""
+        rows = [row for row in self.seconds_not_stored.items() if row[0] != ALREADY_STORED]
+        unstored = sum(seconds for _, seconds in rows)
+        if unstored <= self.seconds_compiling / 2 or unstored < _WORTH_A_LINE:
+            return None
+        rows.sort(key=lambda row: -row[1])
+        reasons = "; ".join(f"{seconds:.1f} s in {self.not_stored.get(why, 0)}: {why}" for why, seconds in rows[:4])
+        return f"{unstored:.1f} of {self.seconds_compiling:.1f} s of compiling were not stored ({reasons})"
 
     def _troubles(self) -> list[tuple[str, int]]:
         return [

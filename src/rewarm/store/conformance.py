@@ -17,6 +17,7 @@ Nothing of pytest is imported: each test is a method that takes an empty directo
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -72,6 +73,12 @@ class StoreConformance:
         store.put(key_of(1), b"another")
         assert store.get(key_of(0)) is None
 
+    def test_a_look_gets_what_a_use_gets(self, tmp_path: Path) -> None:
+        store = self.make_store(tmp_path)
+        assert store.get(key_of(0), use=False) is None
+        store.put(key_of(0), b"an entry")
+        assert store.get(key_of(0), use=False) == store.get(key_of(0), use=True) == b"an entry"
+
     def test_what_was_put_is_got(self, tmp_path: Path) -> None:
         store = self.make_store(tmp_path)
         values = [b"", b"\0", bytes(range(256)), b"\r\n" * 9, random.Random(0).randbytes(_MEGABYTE)]
@@ -87,6 +94,12 @@ class StoreConformance:
         for value in (b"first", b"the second is longer", b"3rd", b""):
             store.put(key_of(0), value)
             assert store.get(key_of(0)) == value
+
+    def test_seconds_are_a_hint_and_change_nothing_else(self, tmp_path: Path) -> None:
+        store = self.make_store(tmp_path)
+        for number, seconds in enumerate((0.0, 1e-9, 12.5, 1e9, -1.0, math.inf, math.nan)):
+            store.put(key_of(number), b"%d" % number, seconds=seconds)
+            assert store.get(key_of(number)) == b"%d" % number, f"seconds={seconds}"
 
     def test_two_stores_over_one_place_see_each_other(self, tmp_path: Path) -> None:
         one, other = self.make_store(tmp_path), self.make_store(tmp_path)

@@ -54,16 +54,20 @@ class Store(Protocol):
     def tier(self) -> str:
         """A word for events and logs, such as "local"."""
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, *, use: bool = True) -> bytes | None:
         """The bytes last put under `key`, or `None`.
+
+        A `use` counts for what the entry is worth; whoever only looks says no.
 
         Raises:
           StoreError: the store could not answer.
           BadEntryError: something lies there that cannot be an entry, such as a directory.
         """
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes, *, seconds: float = 0.0) -> None:
         """Make `data` what `get(key)` returns, whole or not at all.
+
+        `seconds` are those that a hit spares: a hint for a store that must choose what to keep.
 
         Raises:
           StoreError: it was not stored; what was there before is still there.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rewarm.envelope import Header, open_entry, read_header
-from rewarm.envelope.format import header_bytes
+from rewarm.envelope import Header, open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.store.contract import EntryInfo
+from rewarm.store.files import header_of
 from rewarm.store.local import LocalStore
 
 
@@ -42,11 +42,7 @@ def survey(store: LocalStore) -> Iterator[Item]:
 def look(store: LocalStore, info: EntryInfo) -> Item:
     """One entry with its header, NOT verified."""
     try:
-        with store.path(info.key).open("rb") as file:
-            start = file.read(header_bytes())
-            header = read_header(start)
-            if header is None:
-                header = read_header(start + file.read(header_bytes(start) - len(start)))
+        header = header_of(store.path(info.key))
     except BadEntryError as error:
         return Item(info, None, error.reason)
     except OSError as error:
@@ -57,7 +53,7 @@ def look(store: LocalStore, info: EntryInfo) -> Item:
 def verify(store: LocalStore, info: EntryInfo) -> Item:
     """One entry, checked as a request would check it, every section unpacked."""
     try:
-        data = store.get(info.key)
+        data = store.get(info.key, use=False)
         if data is None:
             return Item(info, None, None)  # removed since the scan
         entry = open_entry(data, info.key)

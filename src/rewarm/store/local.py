@@ -1,4 +1,4 @@
-"""The local store: a directory of files, which are the truth; there is no index and no lock.
+"""The local store: a directory of files, which are the truth. No verb waits for another process.
 
 Not promised: that a put survives a power cut (the data is synced before it gets its name, the name itself is not
 forced to disk), nor protection from others who may write to the directory.
@@ -6,7 +6,13 @@ forced to disk), nor protection from others who may write to the directory.
     <root>/CACHEDIR.TAG           so that backups pass it over (https://bford.info/cachedir/)
     <root>/<2 hex>/<64 hex>       the entries, in 256 directories by the first two digits
     <root>/<2 hex>/.*.tmp         being written
+    <root>/<2 hex>/.usage         what the entries are worth (`usage.py`); disposable
+    <root>/sizes                  what each directory holds (`totals.py`); disposable
     <root>/quarantine/<64 hex>.*  what lay under an entry's name and was not that entry
+
+A get reads one file and takes no lock; once in ten minutes per entry it also renews the file's mtime and notes the
+use. A put makes room (`eviction.py`), writes one file, and writes down what changed (`accounts.py`). Neither costs
+more when the store holds more. An unbounded store keeps the same books: another process may have a bound.
 
 Races, and their worst outcome:
 
@@ -21,128 +27,200 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
-import secrets
-import shutil
-import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rewarm.errors import BadEntryError, StoreError
+from rewarm import policy, small_files
+from rewarm.errors import StoreError
+from rewarm.policy import Bounds, Usage
+from rewarm.store import access, collection, quarantine, totals, usage
+from rewarm.store.accounts import NOTHING, Accounts, Change, Upkeep
+from rewarm.store.collection import Removed
 from rewarm.store.contract import EntryInfo, check_key, is_key
+from rewarm.store.eviction import Need, Room
+from rewarm.store.files import create, failed, info_of, read, remove, temporary_for, write
+from rewarm.store.shards import SHARDS, entry_info, is_file, shard_of
+from rewarm.store.usage import Known
 
-QUARANTINE = "quarantine"
+QUARANTINE = quarantine.NAME
 TAG_NAME = "CACHEDIR.TAG"
 _TAG = (
     b"Signature: 8a477f597d28d172789f06886806bc55\n"
     b"# This file is a cache directory tag created by rewarm, a compilation cache for JAX.\n"
     b"# For information about cache directory tags, see https://bford.info/cachedir/\n"
 )
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-_SHARDS = tuple(f"{number:02x}" for number in range(256))
 
-# A hit renews the file's mtime only when it is older than this, in seconds: recency for a later clean-up at the
-# price of one system call in ten minutes.
+# A hit renews the file's mtime, and counts as a use, only when the mtime is further off than this, in seconds: recency
+# at the price of two small writes in ten minutes. Further off in the future too: clocks are set back.
 _RENEW_AFTER = 600.0
 
-# A temporary file older than this, in seconds, has lost its writer.
-_ORPHAN_AFTER = 3600.0
+# How many entries a process remembers having renewed.
+_RENEWED = 4096
 
-_QUARANTINE_KEEPS = 32
-_SHOWN = 2
+# How long `total` may count what is not counted yet, in seconds.
+_COUNT_FOR = 0.1
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_UNBOUNDED = Bounds()
 
 
 class LocalStore:
-    """The store in the directory `root`, which is made (mode 0700) at the first put.
+    """The store in the directory `root`, which is made at the first put: for its user alone, or for a group.
 
-    Safe for any number of threads and processes at once. Reads take no lock and write nothing but an mtime.
+    Safe for any number of threads and processes at once, and across a fork.
+
+    Attributes:
+      root: the directory.
+      bounds: how much it may hold; may be set at any time.
+      shared: whether it is a group's: directories of mode 2770 and files of mode 0660 whatever the umask.
+      read_only: whether `prepare` found that nothing can be written: then nothing is attempted to be.
     """
 
     tier = "local"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, bounds: Bounds = _UNBOUNDED, shared: bool = False) -> None:
         self.root = root
+        self.bounds = bounds
+        self.shared = shared
+        self.read_only = False
         self._place = os.fspath(root)
-        self._swept: set[str] = set()
+        self._modes = small_files.SHARED if shared else small_files.PRIVATE
+        self._accounts = Accounts(self._place, self._modes)
+        self._room = Room(self._accounts)
+        self._renewed: dict[str, float] = {}
 
     def path(self, key: str) -> Path:
         """Where the entry of `key` lies."""
-        return self.root / key[:_SHOWN] / check_key(key)
+        return self.root / key[:2] / check_key(key)
 
     # -- the four verbs ----------------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, *, use: bool = True) -> bytes | None:
         """The bytes last put under `key`, or `None`; see `Store.get`."""
         # A string, not a Path: this is the way of every hit.
         place = f"{self._place}/{key[:2]}/{check_key(key)}"
         try:
-            data, status = _read(place)
+            data, status = read(place)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _failed("read", self.path(key), error) from error
-        _renew(place, status)
+            raise failed("read", self.path(key), error) from error
+        if use and abs(time.time() - status.st_mtime) > _RENEW_AFTER and not self.read_only:
+            self._renew(key, place)
         return data
 
-    def put(self, key: str, data: bytes) -> None:
-        """Write `data` beside its place, sync it, and give it its name; see `Store.put`."""
+    def put(self, key: str, data: bytes, *, seconds: float = 0.0) -> None:
+        """Make room, write `data` beside its place, sync it, and give it its name; see `Store.put`."""
         shard = f"{self._place}/{check_key(key)[:2]}"
-        temporary = f"{shard}/.{key}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        self._refuse(key, len(data))
+        temporary = temporary_for(shard, key)
         try:
-            _write(self._create(shard, temporary), data)
-            os.replace(temporary, f"{shard}/{key}")
+            now = self._write(key, temporary, data)
+            self._room.make(self.bounds, self._need(key, len(data)), now)
+            self._publish(key, temporary, len(data), seconds, now)
         except BaseException as error:  # Ctrl-C too: leave nothing behind
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            if isinstance(error, OSError):
-                raise _failed("write", self.path(key), error) from error
+            if isinstance(error, OSError) and not isinstance(error, StoreError):
+                raise failed("write", self.path(key), error) from error
             raise
-        self._sweep(shard)
 
     def delete(self, key: str) -> None:
         """Remove the entry; see `Store.delete`."""
         path = self.path(key)
-        try:
+        if self.read_only:
+            raise self._read_only(path)
+
+        def act() -> Change:
+            status = info_of(f"{path}")
             path.unlink(missing_ok=True)
+            return NOTHING if status is None else Change(-status.st_size, -1)
+
+        try:
+            self._accounts.change(shard_of(key), act)
+        except NotADirectoryError:
+            return
         except OSError as error:
-            if isinstance(error, NotADirectoryError):
-                return
-            raise _failed("remove", path, error) from error
+            raise failed("remove", path, error) from error
 
     def scan(self) -> Iterator[EntryInfo]:
         """The entries, one directory after the other; strays are passed over; see `Store.scan`."""
-        for name in _SHARDS:
+        for name in SHARDS:
             try:
-                shard = os.scandir(self.root / name)
+                with os.scandir(self.root / name) as items:
+                    infos = [info for item in items if (info := entry_info(item, name)) is not None]
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise _failed("list", self.root / name, error) from error
-            with shard:
-                for item in shard:
-                    info = _info(item, name)
-                    if info is not None:
-                        yield info
+                raise failed("list", self.root / name, error) from error
+            yield from infos
+
+    def quarantine(self, key: str, reason: str, seen: bytes | None) -> None:
+        """Move what lies under `key` to `<root>/quarantine`; see `Store.quarantine` and `quarantine.py`."""
+        path = self.path(key)
+
+        def act() -> Change:
+            status = info_of(f"{path}")
+            if status is not None and path.read_bytes() != seen:
+                return NOTHING  # rewritten since: the new entry is somebody's good work
+            if status is None and not os.path.lexists(path):
+                return NOTHING
+            quarantine.put_aside(self.root, path, reason, self._modes)
+            return NOTHING if status is None else Change(-status.st_size, -1)
+
+        if not self.read_only:
+            with contextlib.suppress(OSError):
+                self._accounts.change(shard_of(key), act)
+
+    # -- how much there is, and what goes ----------------------------------------------------------------------
+
+    def total(self) -> tuple[int, int]:
+        """Bytes and number of the entries, from the books; counting what is missing there takes 0.1 s at most."""
+        deadline = time.monotonic() + _COUNT_FOR
+        if self.read_only or not self.is_ours():
+            return self._room.estimate(deadline).total()
+        return self._room.count_missing(None, deadline).total()
+
+    def collect(self, bounds: Bounds, *, dry_run: bool = False) -> Iterator[Removed]:
+        """Bring the whole store within `bounds`, in the exact order of the policy, and say what went and why.
+
+        Counts every directory, and removes the temporary files of lost writers, too. With `dry_run` nothing changes.
+
+        Raises:
+          StoreError: a directory cannot be listed.
+        """
+        if not os.path.isdir(self.root):
+            return
+        dry_run = dry_run or self.read_only
+        now = time.time() if dry_run else collection.file_system_clock(self._accounts)
+        try:
+            yield from collection.collect(self._accounts, bounds, now, dry_run=dry_run)
+        except OSError as error:
+            raise failed("clean", self.root, error) from error
+
+    def usages(self) -> dict[str, Usage]:
+        """What eviction knows of each entry, by key. Reads the start of each entry that no journal knows.
+
+        Raises:
+          StoreError: a directory cannot be listed.
+        """
+        try:
+            return {one.key: one for one in collection.usages(self._accounts)}
+        except OSError as error:
+            raise failed("list", self.root, error) from error
 
     # -- beside the contract -----------------------------------------------------------------------------------
 
-    def quarantine(self, key: str, reason: str, seen: bytes | None) -> None:
-        """Move what lies under `key` to `<root>/quarantine`, where the newest 32 stay; see `Store.quarantine`."""
-        path = self.path(key)
-        target = self.root / QUARANTINE / f"{key}.{time.time_ns()}.{_slug(reason)}"
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() != seen:
-                return  # rewritten since: the new entry is somebody's good work
-            target.parent.mkdir(mode=0o700, exist_ok=True)
-            path.rename(target)
-            _keep_newest(target.parent)
-
     def quarantined(self) -> list[Path]:
         """The files in quarantine."""
-        with contextlib.suppress(OSError):
-            return sorted((self.root / QUARANTINE).iterdir())
-        return []
+        return quarantine.quarantined(self.root)
+
+    def drop_quarantined(self, paths: Iterable[Path]) -> int:
+        """Remove these files from quarantine; returns how many went."""
+        return quarantine.drop(self.root, paths)
 
     def prepare(self) -> str | None:
         """Make the directory, and say in a few words what stands in the way of writing there, or `None`.
@@ -159,39 +237,38 @@ class LocalStore:
                 raise StoreError(error.errno or 0, what, str(self.root)) from error
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise StoreError(errno.EACCES, "no right to read the directory", str(self.root))
-        return None if os.access(self.root, os.W_OK) else "read-only"
+        self.read_only = not os.access(self.root, os.W_OK)
+        return "read-only" if self.read_only else None
 
     def misplaced(self) -> Iterator[EntryInfo]:
         """What lies under an entry's name and is no file: a scan passes it over, a get refuses it."""
-        for shard in _SHARDS:
+        for shard in SHARDS:
             with contextlib.suppress(OSError), os.scandir(f"{self._place}/{shard}") as items:
                 for item in items:
-                    if is_key(item.name) and item.name.startswith(shard) and not _is_file(item):
+                    if is_key(item.name) and item.name.startswith(shard) and not is_file(item):
                         yield EntryInfo(item.name, 0, item.stat(follow_symlinks=False).st_mtime)
 
     def others_may_write(self) -> str | None:
-        """Why entries here may be another user's work, or `None`: the directory is not ours, or open to others."""
-        try:
-            status = self.root.stat()
-        except OSError:
-            return None
-        if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            return f"it belongs to uid {status.st_uid}"
-        return "others may write to it" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+        """Why entries here may be the work of others who were not said to be trusted, or `None`; see `access.py`."""
+        return None if self.shared else access.others_may_write(self.root)
 
     def remove_leftovers(self, patterns: Iterable[str] = ()) -> int:
-        """Remove quarantine, temporary files of lost writers and empty directories; returns how many files went.
+        """Remove quarantine, temporary files of lost writers, the books and empty directories.
 
-        `patterns` name more files of rewarm's below the root that go as well, such as "runs/*.jsonl".
+        `patterns` name more files of rewarm's below the root that go as well, such as "runs/*.jsonl". Returns how many
+        files went, without the books, which are made anew when they are needed.
         """
         gone = 0
-        mine = [path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", *patterns) for path in self.root.glob(pattern)]
+        mine = [
+            path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", ".*.tmp", *patterns) for path in self.root.glob(pattern)
+        ]
         for path in [*self.quarantined(), *mine]:
             with contextlib.suppress(OSError):
-                _remove(path)
+                remove(path)
                 gone += 1
+        self._remove_books()
         folders = sorted({path.parent for path in mine} - {self.root}, reverse=True)
-        for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in _SHARDS)]:
+        for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in SHARDS)]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         return gone
@@ -205,116 +282,89 @@ class LocalStore:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _create(self, shard: str, temporary: str) -> int:
-        try:
-            return os.open(temporary, _CREATE, 0o600)
-        except FileNotFoundError:  # the first entry of this directory, or somebody cleared it meanwhile
-            self._make_shard(shard)
-            return os.open(temporary, _CREATE, 0o600)
+    def _refuse(self, key: str, size: int) -> None:
+        """Refuse at once what cannot be stored whatever is done."""
+        if self.read_only:
+            raise self._read_only(self.path(key))
+        if self.bounds.exceeded(size, 1):
+            raise StoreError(errno.EFBIG, "the entry alone is more than the store may hold", str(self.path(key)))
 
-    def _make_shard(self, shard: str) -> None:
+    def _read_only(self, path: Path) -> StoreError:
+        return StoreError(errno.EROFS, "the directory is read-only", str(path))
+
+    def _need(self, key: str, size: int) -> Need:
+        there = info_of(f"{self._place}/{key[:2]}/{key}")
+        return Need(key, size, 1) if there is None else Need(key, size - there.st_size, 0)
+
+    def _write(self, key: str, temporary: str, data: bytes) -> float:
+        """Write the temporary file; returns the file system's clock. On a full disk, room is made once."""
         try:
-            os.mkdir(shard, 0o700)
-        except FileExistsError:
-            pass
+            return write(self._create(temporary), data).st_mtime
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            if not self._room.free(2 * len(data), len(data), key, time.time()):
+                raise
+        return write(self._create(temporary), data).st_mtime
+
+    def _publish(self, key: str, temporary: str, size: int, seconds: float, now: float) -> None:
+        place = f"{self._place}/{key[:2]}/{key}"
+        known = Known(seconds if 0 < seconds < math.inf else 0.0, 1)
+
+        def act() -> Change:
+            before = info_of(place)
+            os.replace(temporary, place)
+            worth = policy.priority(now, known.seconds, known.uses, size)
+            if before is None:
+                return Change(size, 1, worth, now)
+            return Change(size - before.st_size, 0, worth, now)
+
+        self._accounts.note_put(key, known)
+        self._accounts.change(shard_of(key), act, Upkeep(now, self.bounds))
+
+    def _renew(self, key: str, place: str) -> None:
+        # Where the file system's clock is not ours, or it does not keep mtimes, an entry would look old at every hit.
+        moment = time.monotonic()
+        if moment - self._renewed.get(key, -_RENEW_AFTER) < _RENEW_AFTER:
+            return
+        if len(self._renewed) >= _RENEWED:
+            self._renewed.clear()
+        self._renewed[key] = moment
+        with contextlib.suppress(OSError):  # read-only, or not ours: recency is a courtesy
+            os.utime(place)
+            self._accounts.note_use(key)
+
+    def _create(self, temporary: str) -> int:
+        try:
+            return create(temporary, self._modes)
+        except FileNotFoundError:  # the first entry of this directory, or somebody cleared it meanwhile
+            self._make_shard(Path(temporary).parent)
+            return create(temporary, self._modes)
+
+    def _make_shard(self, shard: Path) -> None:
+        try:
+            small_files.make_folder(shard, self._modes.directory)
         except FileNotFoundError:
             self._make_root()
-            os.makedirs(shard, 0o700, exist_ok=True)
-        self._swept.add(shard)  # it was empty a moment ago
+            small_files.make_folder(shard, self._modes.directory)
 
     def _make_root(self) -> None:
         self.root.parent.mkdir(parents=True, exist_ok=True)
-        self.root.mkdir(mode=0o700, exist_ok=True)
+        small_files.make_folder(self.root, self._modes.directory)
         tag = self.root / TAG_NAME
         if not tag.exists():
-            temporary = self.root / f".{TAG_NAME}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+            temporary = temporary_for(self._place, TAG_NAME)
             try:
-                _write(os.open(temporary, _CREATE, 0o600), _TAG)
-                temporary.replace(tag)
+                write(create(temporary, self._modes), _TAG)
+                os.replace(temporary, tag)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    temporary.unlink()
+                    os.unlink(temporary)
                 raise
 
-    def _sweep(self, shard: str) -> None:
-        """Remove the temporary files of writers that died, once per directory and process."""
-        if shard in self._swept:
-            return
-        self._swept.add(shard)
-        with contextlib.suppress(OSError), os.scandir(shard) as items:
-            for item in items:
-                lost = item.name.startswith(".") and item.name.endswith(".tmp")
-                if lost and time.time() - item.stat(follow_symlinks=False).st_mtime > _ORPHAN_AFTER:
-                    os.unlink(item.path)
-
-
-def _read(path: str) -> tuple[bytes, os.stat_result]:
-    # Without O_NONBLOCK a FIFO under an entry's name would hold the program for ever.
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ELOOP):  # a socket, a circle of links
-            raise BadEntryError("not a regular file") from error
-        raise
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise BadEntryError("not a regular file")
-    with open(descriptor, "rb", buffering=0) as file:
-        return file.readall(), status
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    with open(descriptor, "wb", buffering=0) as file:
-        view = memoryview(data)
-        while view:
-            view = view[file.write(view) :]
-        os.fsync(file.fileno())
-
-
-def _renew(path: str, status: os.stat_result) -> None:
-    if time.time() - status.st_mtime > _RENEW_AFTER:
-        with contextlib.suppress(OSError):  # read-only, or not ours: recency is a courtesy
-            os.utime(path)
-
-
-def _is_file(item: os.DirEntry[str]) -> bool:
-    return item.is_file(follow_symlinks=False)
-
-
-def _info(item: os.DirEntry[str], shard: str) -> EntryInfo | None:
-    if not (is_key(item.name) and item.name.startswith(shard) and _is_file(item)):
-        return None
-    try:
-        status = item.stat(follow_symlinks=False)
-    except OSError:  # removed since
-        return None
-    return EntryInfo(item.name, status.st_size, status.st_mtime)
-
-
-def _slug(reason: str) -> str:
-    words = "".join(letter if letter.isalnum() else "-" for letter in reason.lower())
-    return "-".join(part for part in words.split("-") if part)[:60] or "bad"
-
-
-def _keep_newest(folder: Path) -> None:
-    # By when they were put aside, which the name says; a file keeps the mtime it had as an entry.
-    for path in sorted(folder.iterdir(), key=_put_aside)[:-_QUARANTINE_KEEPS]:
-        with contextlib.suppress(OSError):
-            _remove(path)
-
-
-def _put_aside(path: Path) -> int:
-    moment = path.name.split(".")[1:2]
-    return int(moment[0]) if moment and moment[0].isdecimal() else 0
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _failed(verb: str, path: Path, error: OSError) -> StoreError:
-    return StoreError(error.errno or 0, f"cannot {verb}: {error.strerror or error}", str(path))
+    def _remove_books(self) -> None:
+        for path in (self.root / totals.NAME, *(self.root / shard / usage.NAME for shard in SHARDS)):
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -13,30 +13,36 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rewarm import policy
+from rewarm.cache.requests import (
+    CANNOT_READ,
+    CANNOT_SERIALISE,
+    COMPILE_FAILED,
+    COMPONENTS,
+    EXECUTABLE,
+    NOT_IN_STORE,
+    PROGRAM,
+    SOURCE,
+    STORE_FAILED,
+    Checker,
+    Explainer,
+    Observer,
+    Request,
+    Sampler,
+    Trials,
+)
+from rewarm.cache.trace import Trace
 from rewarm.coordination import Flight, SingleFlight
-from rewarm.envelope import Entry, Header, open_entry, seal
-from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
-from rewarm.identity import KeyComponents
-from rewarm.ledger import Event, Ledger, RunWriter, Seconds
+from rewarm.envelope import Entry, Header, content_of, open_entry, seal
+from rewarm.errors import BadEntryError, ContentsDifferError, MissingTargetError, StoreError
+from rewarm.ledger import ALREADY_STORED, Event, Ledger, LoadCosts, RunWriter, Seconds
 from rewarm.policy import Thresholds
 from rewarm.store import Store
 from rewarm.telling import Teller
 
-if TYPE_CHECKING:
-    from rewarm.ledger.explanation import Explanation
-
 logger = logging.getLogger("rewarm")
-
-# The sections of an entry. The canonical program and the values of its components are what a later miss, or a person,
-# compares it with; the source locations are a courtesy to that person.
-EXECUTABLE = "executable"
-PROGRAM = "program"
-SOURCE = "source"
-COMPONENTS = "components"
 
 # Of the canonical program. Writing the source locations takes about as long as canonicalising, so those of a program
 # of more bytes than this (some 12,000 operations) are not kept.
@@ -45,105 +51,7 @@ _SOURCE_UP_TO = 128 * 1024
 # A larger program has its size from constants, which the executable holds as well: the entry would be twice as large.
 _PROGRAM_UP_TO = 8 << 20
 
-NOT_IN_STORE = "not in the store"
-CANNOT_READ = "the store cannot be read"
-COMPILE_FAILED = "it does not compile"
-CANNOT_SERIALISE = "the executable cannot be serialised"
-STORE_FAILED = "the store cannot be written"
-ALREADY_STORED = "already stored"
-
 E = TypeVar("E")
-
-
-class Evidence(NamedTuple):
-    """What can be said of a program beside its key; worked out only where it is needed.
-
-    Attributes:
-      canonical: the bytes that the component `program` is the digest of.
-      signature: the types of its main function.
-      source: the program with its source locations, in MLIR bytecode.
-      kinds: the names of its operations, each once.
-    """
-
-    canonical: bytes
-    signature: Callable[[], str]
-    source: Callable[[], bytes]
-    kinds: tuple[str, ...] = ()
-
-
-class Request(NamedTuple, Generic[E]):
-    """One program that is wanted as an executable.
-
-    Attributes:
-      program: its name, for people.
-      components: what the key is made of; `None` for a program without a key.
-      unkeyable: why there is no key.
-      key_seconds: what building the components took.
-      compile: makes the executable.
-      serialise: executable to bytes; may raise anything.
-      load: bytes to executable; may raise anything.
-      same: whether two serialised executables have the same code.
-      producer: versions of what makes the executable.
-      target: a few words on the device.
-      bypass: why it is neither looked up nor stored although it has a key, or `None`.
-      evidence: for explanations; `None` for a program without a key.
-    """
-
-    program: str
-    components: KeyComponents | None
-    unkeyable: str | None
-    key_seconds: float
-    compile: Callable[[], E]
-    serialise: Callable[[E], bytes]
-    load: Callable[[bytes], E]
-    same: Callable[[bytes, bytes], bool]
-    producer: Mapping[str, str]
-    target: str
-    bypass: str | None = None
-    evidence: Evidence | None = None
-
-
-class Explainer(Protocol):
-    """Who finds out why a request is a miss. Neither method raises."""
-
-    def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
-        """Why a request that is about to be compiled is a miss."""
-
-    def remember(self, request: Request[Any], event: Event) -> None:
-        """A miss was compiled."""
-
-
-class Observer(Protocol):
-    """Who wants to hear of a request while it is served."""
-
-    def missed(self, program: str, key: str | None, reason: str, explanation: Explanation | None) -> None:
-        """A request is about to be compiled."""
-
-    def finished(self, event: Event) -> None:
-        """A request was served."""
-
-
-class _Trace:
-    """What one request has come to so far; turned into an `Event` at its end."""
-
-    def __init__(self, key_seconds: float) -> None:
-        self.started = time.time()
-        self.seconds: dict[str, float] = {"key": key_seconds}
-        self.tier: str | None = None
-        self.reason: str | None = None
-        self.stored = False
-        self.not_stored: str | None = None
-        self.seconds_saved = 0.0
-        self.bytes_read = 0
-        self.bytes_written = 0
-        self.quarantined: str | None = None
-        self.explanation: Explanation | None = None
-
-    def timed(self, step: str, since: float) -> float:
-        """Add the time since `since` to a step; returns it, in seconds."""
-        took = time.perf_counter() - since
-        self.seconds[step] = self.seconds.get(step, 0.0) + took
-        return took
 
 
 class CompileCache:
@@ -161,6 +69,11 @@ class CompileCache:
       strict: raise where the cache fails.
       check_contents: compile at the first use of each stored key, and compare.
       closed: why there is no store.
+      unwritable: why nothing can be stored although entries are read; "" where it can.
+      trials: stands by when entries are loaded; `None`: nobody does.
+      costs: which entries were slower to load than to compile; `None`: nothing is learnt.
+      sampler: compiles a share of the hits again; `None`: nobody does.
+      checker: tries new entries; `None`: nobody does.
     """
 
     def __init__(
@@ -177,6 +90,11 @@ class CompileCache:
         strict: bool = False,
         check_contents: bool = False,
         closed: str = "",
+        unwritable: str = "",
+        trials: Trials | None = None,
+        costs: LoadCosts | None = None,
+        sampler: Sampler | None = None,
+        checker: Checker | None = None,
     ) -> None:
         self._store = store
         self._thresholds = thresholds
@@ -189,6 +107,12 @@ class CompileCache:
         self._strict = strict
         self._check_contents = check_contents
         self._closed = closed
+        self._unwritable = unwritable
+        self._trials = trials
+        self._costs = costs if thresholds.costs else None
+        self._sampler = sampler
+        self._checker = checker
+        self._has_loaded = False
         self._checked: set[str] = set()
         self._teller = Teller()
 
@@ -200,13 +124,16 @@ class CompileCache:
           StoreError, BadEntryError: the cache is strict and failed.
           Exception: what `request.compile` raises, as it is.
         """
-        trace = _Trace(request.key_seconds)
+        trace = Trace(request.key_seconds)
         if request.components is None or self._store is None:
             reason = request.unkeyable or self._closed
             return self._compile(request, None, trace, reason, not_stored=reason)
         key = request.components.key()
         if request.bypass is not None:
             return self._compile(request, key, trace, request.bypass, not_stored=request.bypass)
+        refused = self._trials.refused(key) if self._trials is not None else None
+        if refused is not None:
+            return self._compile(request, key, trace, refused, not_stored=refused)
         with self._flights.board(key) as flight:
             if not flight.mine:
                 executable = self._follow(request, key, flight, trace)
@@ -222,7 +149,7 @@ class CompileCache:
 
     # -- looking up --------------------------------------------------------------------------------------------
 
-    def _follow(self, request: Request[E], key: str, flight: Flight, trace: _Trace) -> E | None:
+    def _follow(self, request: Request[E], key: str, flight: Flight, trace: Trace) -> E | None:
         """Wait for the thread that has this key in hand, and load what it hands over."""
         since = time.perf_counter()
         raw = flight.wait()
@@ -235,7 +162,7 @@ class CompileCache:
             logger.warning("rewarm: %s, key %s, from another thread: %s", request.program, key[:12], trace.reason)
         return executable
 
-    def _find(self, request: Request[E], key: str, store: Store, flight: Flight, trace: _Trace) -> E | None:
+    def _find(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E | None:
         since = time.perf_counter()
         found = self._fetch(key, store, trace)
         trace.timed("fetch", since)
@@ -243,14 +170,17 @@ class CompileCache:
             return None
         entry, data, raw = found
         flight.land(raw)
-        executable = self._load(request, raw, trace, tier=store.tier)
+        executable = self._try(request, key, data, raw, trace, tier=store.tier)
         if executable is None:
-            self._put_aside(key, store, trace.reason or "it cannot be loaded", data, trace)
+            if not trace.entry_is_good:
+                self._put_aside(key, store, trace.reason or "it cannot be loaded", data, trace)
             return None
-        trace.seconds_saved = entry.header.compile_seconds - trace.seconds["fetch"] - trace.seconds["load"]
+        self._weigh(key, entry.header.compile_seconds, store, trace)
+        if self._sampler is not None:
+            self._sampler.hit(request, key, data, executable)
         return executable
 
-    def _fetch(self, key: str, store: Store, trace: _Trace) -> tuple[Entry, bytes, bytes] | None:
+    def _fetch(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
         """The checked entry, its bytes, and its executable's bytes, or `None`."""
         data: bytes | None = None
         try:
@@ -269,10 +199,43 @@ class CompileCache:
             self._complain("read", error)
         return None
 
-    def _load(self, request: Request[E], raw: bytes, trace: _Trace, *, tier: str) -> E | None:
+    def _try(self, request: Request[E], key: str, data: bytes, raw: bytes, trace: Trace, *, tier: str) -> E | None:
+        """As `_load`, watched by the trials."""
+        if self._trials is None:
+            return self._load(request, raw, trace, tier=tier)
+        executable = None
+        self._trials.before_load(key, request.program, content_of(data))
+        try:
+            executable = self._load(request, raw, trace, tier=tier)
+        finally:
+            self._trials.after_load(key, executable)
+        return executable
+
+    def _weigh(self, key: str, compile_seconds: float, store: Store, trace: Trace) -> None:
+        """What the hit was worth; an entry that is a loss on this host is dropped."""
+        took = trace.seconds["fetch"] + trace.seconds["load"]
+        trace.seconds_saved = compile_seconds - took
+        first, self._has_loaded = not self._has_loaded, True
+        # The first load of a process pays for imports and for the runtime's pools.
+        if first or self._costs is None or not policy.is_slow(compile_seconds, took):
+            return
+        if policy.is_a_loss(self._costs.note(key, took).times):
+            try:
+                store.delete(key)
+            except StoreError as error:
+                self._complain("write", error)
+                return
+            trace.dropped = True
+            logger.info("rewarm: entry %s is dropped: %s (%.4f s)", key[:12], policy.LOADS_SLOWER, took)
+
+    def _load(self, request: Request[E], raw: bytes, trace: Trace, *, tier: str) -> E | None:
         since = time.perf_counter()
         try:
             executable = request.load(raw)
+        except MissingTargetError as error:
+            trace.timed("load", since)
+            trace.reason, trace.entry_is_good = str(error), True
+            return None
         except Exception as error:
             trace.timed("load", since)
             trace.reason = f"it cannot be loaded: {_short(error)}"
@@ -284,7 +247,7 @@ class CompileCache:
         trace.tier = tier
         return executable
 
-    def _put_aside(self, key: str, store: Store, reason: str, data: bytes | None, trace: _Trace) -> None:
+    def _put_aside(self, key: str, store: Store, reason: str, data: bytes | None, trace: Trace) -> None:
         store.quarantine(key, reason, data)
         trace.reason = f"what was stored is not usable: {reason}"
         trace.quarantined = reason
@@ -297,7 +260,7 @@ class CompileCache:
         self,
         request: Request[E],
         key: str | None,
-        trace: _Trace,
+        trace: Trace,
         reason: str,
         *,
         flight: Flight | None = None,
@@ -326,17 +289,17 @@ class CompileCache:
         self._finish(request, key, "miss", trace)
         return executable
 
-    def _explain(self, request: Request[E], reason: str, trace: _Trace) -> None:
+    def _explain(self, request: Request[E], reason: str, trace: Trace) -> None:
         if self._explainer is not None:
             since = time.perf_counter()
             trace.explanation = self._explainer.explain(request, reason, trace.quarantined)
             trace.timed("explain", since)
 
     def _publish(
-        self, request: Request[E], key: str, executable: E, took: float, flight: Flight | None, trace: _Trace
+        self, request: Request[E], key: str, executable: E, took: float, flight: Flight | None, trace: Trace
     ) -> None:
         """Store what was compiled, and hand it to the threads that wait for it, as far as either is wanted."""
-        trace.not_stored = policy.refuse_by_time(took, self._thresholds)
+        trace.not_stored = self._unwritable or self._refuse(key, took)
         if trace.not_stored is not None and (flight is None or not flight.close()):
             return
         try:
@@ -353,7 +316,15 @@ class CompileCache:
         if trace.not_stored is None:
             self._store_entry(request, key, raw, took, trace)
 
-    def _store_entry(self, request: Request[E], key: str, raw: bytes, took: float, trace: _Trace) -> None:
+    def _refuse(self, key: str, took: float) -> str | None:
+        """Why an executable that took so long to compile is not worth storing, or `None`."""
+        refused = policy.refuse_by_time(took, self._thresholds)
+        if refused is None and self._costs is not None:
+            slow = self._costs.known(key)
+            refused = policy.refuse_by_cost(took, slow.times, slow.seconds)
+        return refused
+
+    def _store_entry(self, request: Request[E], key: str, raw: bytes, took: float, trace: Trace) -> None:
         assert request.components is not None
         assert self._store is not None
         header = Header(
@@ -371,15 +342,17 @@ class CompileCache:
             trace.not_stored = policy.refuse_by_size(len(sealed), self._thresholds)
             if trace.not_stored is not None:
                 return
-            self._store.put(key, sealed)
+            self._store.put(key, sealed, seconds=took)
         except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
             trace.not_stored = f"{STORE_FAILED}: {_why(error)}"
             self._complain("write", error)
             return
         trace.stored = True
         trace.bytes_written = len(sealed)
+        if self._checker is not None:
+            self._checker.stored(request, key, sealed)
 
-    def _sections(self, request: Request[E], trace: _Trace) -> dict[str, bytes]:
+    def _sections(self, request: Request[E], trace: Trace) -> dict[str, bytes]:
         """What an entry keeps beside its executable, so that another program can be compared with it."""
         if request.evidence is None or request.components is None:
             return {}
@@ -396,7 +369,7 @@ class CompileCache:
 
     # -- checking contents -------------------------------------------------------------------------------------
 
-    def _compare(self, request: Request[E], key: str, store: Store, flight: Flight, trace: _Trace) -> E:
+    def _compare(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E:
         """Compile although there may be an entry, and hold the two against each other."""
         since = time.perf_counter()
         found = self._fetch(key, store, trace)
@@ -439,7 +412,7 @@ class CompileCache:
         line = f"cannot {verb} the store: {error}; the program goes on without it"
         self._teller.tell(line, kind=f"{verb}: {_why(error)}")
 
-    def _finish(self, request: Request[E], key: str | None, outcome: Any, trace: _Trace) -> None:
+    def _finish(self, request: Request[E], key: str | None, outcome: Any, trace: Trace) -> None:
         event = Event(
             program=request.program,
             key=key,
@@ -453,6 +426,7 @@ class CompileCache:
             bytes_read=trace.bytes_read,
             bytes_written=trace.bytes_written,
             quarantined=trace.quarantined,
+            dropped=trace.dropped,
             time=trace.started,
             explanation=trace.explanation,
         )

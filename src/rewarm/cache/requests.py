@@ -1,0 +1,129 @@
+"""What the cache is asked for, and whom it tells and asks: records and protocols.
+
+Not promised: that a request comes to anything. Nothing here does work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from rewarm.identity import KeyComponents
+from rewarm.ledger import Event
+
+if TYPE_CHECKING:
+    from rewarm.ledger.explanation import Explanation
+
+# The sections of an entry. The canonical program and the values of its components are what a later miss, or a person,
+# compares it with; the source locations are a courtesy to that person.
+EXECUTABLE = "executable"
+PROGRAM = "program"
+SOURCE = "source"
+COMPONENTS = "components"
+
+NOT_IN_STORE = "not in the store"
+CANNOT_READ = "the store cannot be read"
+COMPILE_FAILED = "it does not compile"
+CANNOT_SERIALISE = "the executable cannot be serialised"
+STORE_FAILED = "the store cannot be written"
+
+E = TypeVar("E")
+
+
+class Evidence(NamedTuple):
+    """What can be said of a program beside its key; worked out only where it is needed.
+
+    Attributes:
+      canonical: the bytes that the component `program` is the digest of.
+      signature: the types of its main function.
+      source: the program with its source locations, in MLIR bytecode.
+      kinds: the names of its operations, each once.
+    """
+
+    canonical: bytes
+    signature: Callable[[], str]
+    source: Callable[[], bytes]
+    kinds: tuple[str, ...] = ()
+
+
+class Request(NamedTuple, Generic[E]):
+    """One program that is wanted as an executable.
+
+    Attributes:
+      program: its name, for people.
+      components: what the key is made of; `None` for a program without a key.
+      unkeyable: why there is no key.
+      key_seconds: what building the components took.
+      compile: makes the executable.
+      serialise: executable to bytes; may raise anything.
+      load: bytes to executable; may raise anything.
+      same: whether two serialised executables have the same code.
+      producer: versions of what makes the executable.
+      target: a few words on the device.
+      bypass: why it is neither looked up nor stored although it has a key, or `None`.
+      evidence: for explanations; `None` for a program without a key.
+      place: what loading it in another process takes beside the entry; `None` where nobody can.
+      again: a copy of all that compiling it again takes, for another thread; `None` where nobody can.
+    """
+
+    program: str
+    components: KeyComponents | None
+    unkeyable: str | None
+    key_seconds: float
+    compile: Callable[[], E]
+    serialise: Callable[[E], bytes]
+    load: Callable[[bytes], E]
+    same: Callable[[bytes, bytes], bool]
+    producer: Mapping[str, str]
+    target: str
+    bypass: str | None = None
+    evidence: Evidence | None = None
+    again: Callable[[], Any] | None = None
+    place: Callable[[], Any] | None = None
+
+
+class Explainer(Protocol):
+    """Who finds out why a request is a miss. Neither method raises."""
+
+    def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
+        """Why a request that is about to be compiled is a miss."""
+
+    def remember(self, request: Request[Any], event: Event) -> None:
+        """A miss was compiled."""
+
+
+class Observer(Protocol):
+    """Who wants to hear of a request while it is served."""
+
+    def missed(self, program: str, key: str | None, reason: str, explanation: Explanation | None) -> None:
+        """A request is about to be compiled."""
+
+    def finished(self, event: Event) -> None:
+        """A request was served."""
+
+
+class Trials(Protocol):
+    """Who stands by when an entry is loaded, so that one that ends the process does so once. No method raises."""
+
+    def refused(self, key: str) -> str | None:
+        """Why this entry is neither loaded nor stored on this host, or `None`."""
+
+    def before_load(self, key: str, program: str, content: str) -> None:
+        """An entry is about to be loaded; `content` is the digest that it ends with, in hexadecimal digits."""
+
+    def after_load(self, key: str, executable: Any | None) -> None:
+        """It was loaded, or (`None`) the load failed and left the process alive."""
+
+
+class Sampler(Protocol):
+    """Who compiles a share of the hits again, beside the program, and compares. Never raises."""
+
+    def hit(self, request: Request[Any], key: str, entry: bytes, executable: Any) -> None:
+        """A request was served from the store: `entry` are the bytes as they lie there."""
+
+
+class Checker(Protocol):
+    """Who tries new entries. Never raises."""
+
+    def stored(self, request: Request[Any], key: str, entry: bytes) -> None:
+        """An entry was written: `entry` are its bytes."""

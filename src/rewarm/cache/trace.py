@@ -1,0 +1,34 @@
+"""What one request has come to so far."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rewarm.ledger.explanation import Explanation
+
+
+class Trace:
+    """What one request has come to so far; turned into an `Event` at its end."""
+
+    def __init__(self, key_seconds: float) -> None:
+        self.started = time.time()
+        self.seconds: dict[str, float] = {"key": key_seconds}
+        self.tier: str | None = None
+        self.reason: str | None = None
+        self.stored = False
+        self.not_stored: str | None = None
+        self.seconds_saved = 0.0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.quarantined: str | None = None
+        self.dropped = False
+        self.entry_is_good = False  # it was not loaded, for a reason that is this process's
+        self.explanation: Explanation | None = None
+
+    def timed(self, step: str, since: float) -> float:
+        """Add the time since `since` to a step; returns it, in seconds."""
+        took = time.perf_counter() - since
+        self.seconds[step] = self.seconds.get(step, 0.0) + took
+        return took

@@ -1,0 +1,80 @@
+"""`rewarm gc`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rewarm import settings
+from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, progress, seconds, size, table
+from rewarm.policy import Bounds
+from rewarm.store import LocalStore
+from rewarm.store.collection import Removed
+from rewarm.store.limits import bounds_of
+
+_SHOWN = 100
+
+
+@click.command()
+@click.option("--max-size", metavar="SIZE", help="Bytes of all entries, such as 500MB or 10GiB; none for no bound.")
+@click.option("--max-age", metavar="AGE", help="Since an entry was last used, such as 12h or 30d; none for no bound.")
+@click.option("--max-entries", metavar="N", help="Number of entries; none for no bound.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
+@directory_option
+@json_option
+def command(
+    max_size: str | None,
+    max_age: str | None,
+    max_entries: str | None,
+    dry_run: bool,
+    directory: str | None,
+    as_json: bool,
+) -> None:
+    """Remove entries until the bounds hold, the least worth first, and say what went and why.
+
+    A bound that is not given is the one that a program would have here: REWARM_MAX_SIZE, REWARM_MAX_AGE,
+    REWARM_MAX_ENTRIES, JAX_COMPILATION_CACHE_MAX_SIZE, or the default. Worth is the compile time that an entry spares,
+    for its size, and how often it was used.
+    """
+    asked = settings.of_command(directory=directory, max_size=max_size, max_age=max_age, max_entries=max_entries)
+    store = open_store(directory, shared=asked.shared)
+    bounds = bounds_of(asked, held=sum(info.size for info in store.scan()))
+    removed = list(progress(store.collect(bounds, dry_run=dry_run), "removing entries"))
+    if as_json:
+        print_json(_plain(store, bounds, removed, dry_run))
+    else:
+        _print(bounds, removed, dry_run)
+
+
+def _plain(store: LocalStore, bounds: Bounds, removed: list[Removed], dry_run: bool) -> dict[str, Any]:
+    return {
+        "directory": str(store.root),
+        "bounds": bounds._asdict(),
+        "dry_run": dry_run,
+        "removed": [one._asdict() for one in removed],
+        "entries": len(removed),
+        "bytes": sum(one.size for one in removed),
+        "compile_seconds": sum(one.seconds for one in removed),
+    }
+
+
+def _print(bounds: Bounds, removed: list[Removed], dry_run: bool) -> None:
+    if removed:
+        rows = [[one.key[:12], size(one.size), seconds(one.seconds), ago(one.used), one.reason] for one in removed]
+        table(("key", "size", "compile", "used", "why"), rows[:_SHOWN], numeric=("size", "compile", "used"))
+    if len(removed) > _SHOWN:
+        click.echo(f"and {len(removed) - _SHOWN} more, which --json shows")
+    total, spent = sum(one.size for one in removed), sum(one.seconds for one in removed)
+    verb = "would remove" if dry_run else "removed"
+    click.echo(f"{verb} {len(removed)} entries, {size(total)}, which stood for {seconds(spent)} of compiling")
+    click.echo(f"bounds: {_told(bounds)}")
+
+
+def _told(bounds: Bounds) -> str:
+    said = [
+        f"{size(bounds.max_size)}" if bounds.max_size is not None else "any size",
+        f"{bounds.max_entries} entries" if bounds.max_entries is not None else "any number",
+        f"used in the last {bounds.max_age / 86400:g} days" if bounds.max_age is not None else "any age",
+    ]
+    return ", ".join(said)

@@ -1,0 +1,100 @@
+"""A look at JAX from inside a process of the Python that is meant: `python -m rewarm.doctor.inside REPORT [MODULE]`.
+
+Not promised: to be the user's program. JAX is imported here as a program imports it, on the CPU alone, so that an
+accelerator that another process holds is not asked for.
+
+The report is a file, since what is imported here may print.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from rewarm import settings
+from rewarm.errors import RewarmError
+
+_STEERING = ("JAX_", "XLA_", "REWARM", "TPU_", "LIBTPU_")
+
+
+def steering(environment: dict[str, str]) -> dict[str, str]:
+    """The variables that steer JAX, XLA and rewarm. `REWARM` itself is not among them: it is asked for elsewhere."""
+    return {name: value for name, value in environment.items() if name.startswith(_STEERING) and name != "REWARM"}
+
+
+def _report(module: str | None, memo: Path) -> dict[str, Any]:
+    told: dict[str, Any] = {"environment": steering(settings.child_environment(None, ""))}
+    try:
+        from rewarm.jax_adapter import seam
+
+        told["jax"] = seam.version()
+        told["jaxlib"] = seam.jaxlib_version()
+    except Exception as error:  # noqa: BLE001 - anything can go wrong on the way into JAX
+        return {**told, "no_jax": _words(error)}
+    try:
+        seam.probe()
+    except RewarmError as error:
+        return {**told, "unsupported": str(error)}
+    told["options"] = seam.read_options()._asdict()
+    told["in_force"] = _in_force()
+    told["machine"] = _machine(memo)
+    if module is not None:
+        told["imported"] = _imported(module)
+    return told
+
+
+def _in_force() -> dict[str, Any] | str:
+    from rewarm.in_force import resolve
+    from rewarm.jax_adapter import seam
+    from rewarm.jax_adapter.options import host_options
+
+    seam.remember_defaults()
+    try:
+        found = resolve(settings.say(), host_options(seam.read_options()))._asdict()
+    except RewarmError as error:
+        return str(error)
+    plain = (bool, int, float, str, type(None))
+    return {name: value if isinstance(value, plain) else str(value) for name, value in found.items()}
+
+
+def _machine(memo: Path) -> list[Any] | str:
+    """The CPU that this host compiles for, or why it cannot be found out."""
+    import jax
+
+    from rewarm.jax_adapter import machines, seam
+
+    try:
+        device = jax.devices("cpu")[0]
+        topology, fingerprint = seam.topology([device])
+        return list(machines.cpu_machine(device.client, topology, fingerprint, "", memo))
+    except Exception as error:  # noqa: BLE001 - whatever a backend says, the rest of the report stands
+        return _words(error)
+
+
+def _imported(module: str) -> dict[str, Any]:
+    """What importing a module of the user's does to JAX's options of the cache."""
+    from rewarm.jax_adapter import seam
+
+    before = seam.read_options()._asdict()
+    sys.path.insert(0, "")
+    try:
+        importlib.import_module(module)
+    except BaseException:  # noqa: BLE001 - SystemExit too: it is the user's
+        return {"error": traceback.format_exc(limit=-1).strip().splitlines()[-1]}
+    after = seam.read_options()._asdict()
+    return {"changed": {name: [before[name], after[name]] for name in before if before[name] != after[name]}}
+
+
+def _words(error: BaseException) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    report = _report(sys.argv[2] if len(sys.argv) > 2 else None, place.with_name("machines.json"))
+    place.write_text(json.dumps(report))

@@ -1,0 +1,11 @@
+"""Trials: an entry that ends the process when it is loaded or first run does so once.
+
+Marks say what a process has in hand; a later start judges the marks of dead processes. No JAX here, and no store: who
+makes `Trials` says how an entry is taken out of the way.
+"""
+
+from rewarm.trials.condemned import Refused
+from rewarm.trials.judge import Verdict
+from rewarm.trials.trials import FOLDER, Trial, Trials, drop, refused_keys
+
+__all__ = ["FOLDER", "Refused", "Trial", "Trials", "Verdict", "drop", "refused_keys"]

@@ -1,0 +1,64 @@
+"""A process that has something in hand, and ends as it is told: `dying.py <root> <what> <how>`.
+
+what: steps, separated by commas: load, loaded, run, ran, wait (1.2 s), fork, fill (a long mark), closefds.
+how: kill, abort, exit, _exit, or stand (says "ready" and reads a line first, then exits).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from rewarm.trials import Trials
+
+KEY = "ab" * 32
+CONTENT = "cd" * 32
+
+
+def no(*_: str) -> bool:
+    raise AssertionError("nothing is to be put aside here")
+
+
+def main(root: str, what: str, how: str) -> None:
+    trials = Trials(Path(root), no, print)
+    trial = None
+    for step in what.split(","):
+        if step == "load":
+            trial = trials.begin(KEY, "jit_f", CONTENT)
+            assert trial is not None
+        elif step == "wait":
+            time.sleep(1.2)
+        elif step == "closefds":
+            os.closerange(3, 256)
+            Path(root, "other").write_text("")
+            os.open(Path(root, "other"), os.O_RDWR)
+        elif step == "fork":
+            started, starts = os.pipe()
+            if (child := os.fork()) == 0:
+                os.write(starts, b"x")
+                time.sleep(60)
+                os._exit(0)
+            os.read(started, 1)
+            print(child, flush=True)
+        elif step == "fill":
+            for _ in range(800):
+                another = trials.begin(KEY, "jit_filler", CONTENT)
+                assert another is not None
+                trials.loaded(another)
+        elif trial is not None:
+            {"loaded": trials.loaded, "run": trials.running, "ran": lambda one: trials.ran(one, proved=False)}[step](
+                trial
+            )
+    if how == "stand":
+        print("ready", flush=True)
+        sys.stdin.readline()
+    elif how != "exit":
+        print("ends", flush=True)
+        {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "abort": os.abort, "_exit": lambda: os._exit(3)}[how]()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,340 @@
+"""Processes that die with something in hand, and what the next ones make of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dying import CONTENT, KEY
+
+from rewarm.host import host_id
+from rewarm.small_files import PRIVATE
+from rewarm.trials import Trials, drop, refused_keys
+from rewarm.trials.condemned import CONDEMNED, STRIKE, Line, load, save
+from rewarm.trials.marks import InHand, begun
+
+DYING = Path(__file__).with_name("dying.py")
+DAY = 86_400.0
+
+
+class Next:
+    """A process that comes after, with a store that notes what is put aside."""
+
+    def __init__(self, root: Path, *, gone: bool = True) -> None:
+        self.aside: list[tuple[str, str, str]] = []
+        self.told: list[str] = []
+        self._gone = gone
+        self.trials = Trials(root, self._put_aside, self.told.append)
+
+    def _put_aside(self, key: str, reason: str, content: str) -> bool:
+        self.aside.append((key, reason, content))
+        return self._gone
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+def die(root: Path, what: str, how: str = "kill") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(DYING), str(root), what, how], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def marks(root: Path) -> list[Path]:
+    return sorted((root / "trials").glob("*.mark"))
+
+
+def left_mark(
+    root: Path, *steps: InHand, host: str | None = None, age: float = 0.0, name: str = "7-0123abcd.mark"
+) -> Path:
+    """A mark as a process leaves it that was killed `age` seconds ago."""
+    folder = root / "trials"
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    lines = "".join(begun(number, step) for number, step in enumerate(steps))
+    path.write_text(f"rewarm mark 1 {host or host_id()} 7\n{lines}")
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def in_hand(step: str = "loading", *, ago: float = 1.0, key: str = KEY, content: str = CONTENT) -> InHand:
+    return InHand(step, key, content, time.time() - ago, "jit_f")
+
+
+@pytest.mark.parametrize(
+    ("what", "how", "words"),
+    [
+        ("load", "kill", "loading it ended process"),
+        ("load", "abort", "loading it ended process"),
+        ("load,loaded,run", "kill", "its first run ended process"),
+        ("load,loaded,run,wait", "abort", "its first run ended process"),
+        ("load", "_exit", "loading it ended process"),
+        ("fill,load", "kill", "loading it ended process"),
+    ],
+)
+def test_what_was_in_hand_is_condemned(root: Path, what: str, how: str, words: str) -> None:
+    died = die(root, what, how)
+    assert died.returncode in (-signal.SIGKILL, -signal.SIGABRT, 3)
+    assert len(marks(root)) == 1
+    after = Next(root)
+    ((key, reason, content),) = after.aside
+    assert (key, content) == (KEY, CONTENT)
+    assert reason.startswith(words)
+    (line,) = after.told
+    assert KEY[:12] in line
+    assert "jit_f" in line
+    assert reason in line
+    assert marks(root) == []
+    assert after.trials.refused(KEY) is None
+    assert Next(root).aside == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["load,loaded", "load,loaded,run,ran", "load,loaded,run,ran,wait", "load,loaded,fill", "load,loaded,run,ran,fill"],
+)
+@pytest.mark.parametrize("how", ["kill", "abort", "_exit"])
+def test_what_was_not_in_hand_is_innocent(root: Path, what: str, how: str) -> None:
+    die(root, what, how)
+    assert len(marks(root)) == 1
+    assert Next(root).aside == []
+    assert marks(root) == []
+
+
+def test_a_clean_end_leaves_nothing_even_with_something_in_hand(root: Path) -> None:
+    assert die(root, "load", "exit").returncode == 0
+    assert marks(root) == []
+
+
+def test_a_long_mark_is_started_anew(root: Path) -> None:
+    die(root, "fill,fill")
+    (mark,) = marks(root)
+    assert mark.stat().st_size < 70_000
+
+
+def test_a_living_process_is_not_judged_and_is_heard(root: Path) -> None:
+    stands = subprocess.Popen(
+        [sys.executable, str(DYING), str(root), "load", "stand"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert stands.stdout is not None
+        assert stands.stdout.readline() == "ready\n"
+        (mark,) = marks(root)
+        before = mark.stat().st_mtime
+        assert Next(root).aside == []
+        deadline = time.monotonic() + 10
+        while mark.stat().st_mtime == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert mark.stat().st_mtime > before
+        stands.send_signal(signal.SIGKILL)
+        stands.wait()
+        assert len(Next(root).aside) == 1
+    finally:
+        stands.kill()
+        stands.communicate()
+
+
+def test_a_forked_child_does_not_keep_the_mark_alive(root: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, str(DYING), str(root), "load,fork", "kill"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.wait(timeout=60)
+        try:
+            os.kill(child, 0)  # it lives
+            assert len(Next(root).aside) == 1
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_program_that_closes_our_file_writes_into_no_other(root: Path) -> None:
+    die(root, "load,closefds,loaded,run", "exit")
+    assert (root / "other").read_text() == ""
+
+
+def test_a_death_long_after_a_run_began_counts_from_the_second_time(root: Path) -> None:
+    left_mark(root, in_hand("running", ago=40.0))
+    first = Next(root)
+    assert (first.aside, first.told) == ([], [])
+    assert [line.what for line in load(root / "trials")] == [STRIKE]
+    left_mark(root, in_hand("running", ago=40.0))
+    assert len(Next(root).aside) == 1
+
+
+def test_a_death_long_after_a_load_began_counts_at_once(root: Path) -> None:
+    left_mark(root, in_hand("loading", ago=40.0))
+    assert len(Next(root).aside) == 1
+
+
+def test_the_second_entry_of_a_key_is_refused_until_it_is_dropped(root: Path) -> None:
+    left_mark(root, in_hand())
+    assert Next(root).trials.refused(KEY) is None
+    left_mark(root, in_hand(content="ef" * 32))
+    second = Next(root)
+    assert "not loaded and not stored" in (second.trials.refused(KEY) or "")
+    assert "not loaded and not stored" in second.told[0]
+    assert [one.key for one in refused_keys(root)] == [KEY]
+    assert drop(root, "00" * 32) == 0
+    assert drop(root, KEY) == 2
+    assert refused_keys(root) == []
+    assert Next(root).trials.refused(KEY) is None
+
+
+def test_several_that_had_one_entry_in_hand_are_one_event(root: Path) -> None:
+    for number in range(8):
+        left_mark(root, in_hand(), name=f"{number}-0123abcd.mark")
+    after = Next(root)
+    assert len(after.told) == 1
+    assert len(load(root / "trials")) == 1
+    left_mark(root, in_hand())  # one that died later, of the same
+    later = Next(root)
+    assert later.told == []
+    assert later.trials.refused(KEY) is None
+    assert later.aside == [(KEY, after.aside[0][1], CONTENT)]  # in case it still lies there
+
+
+def test_an_entry_that_is_known_by_its_key_alone(root: Path) -> None:
+    left_mark(root, in_hand(content=KEY))
+    assert len(Next(root).told) == 1
+    left_mark(root, in_hand(content=KEY, ago=1000.0))  # begun before that: the same event
+    assert Next(root).aside == []
+    time.sleep(0.01)
+    left_mark(root, in_hand(content=KEY, ago=-1.0))
+    assert Next(root).trials.refused(KEY) is not None
+
+
+def test_an_entry_that_cannot_be_put_aside_is_refused_at_once(root: Path) -> None:
+    left_mark(root, in_hand())
+    after = Next(root, gone=False)
+    assert "not loaded and not stored" in after.told[0]
+    assert after.trials.refused(KEY) is not None
+
+
+def test_what_is_older_than_30_days_does_not_count(root: Path) -> None:
+    left_mark(root, in_hand())
+    Next(root)
+    (line,) = load(root / "trials")
+    save(root / "trials", [line._replace(time=line.time - 31 * DAY)], PRIVATE)
+    left_mark(root, in_hand(content="ef" * 32))
+    assert Next(root).trials.refused(KEY) is None
+
+
+@pytest.mark.parametrize(("age", "judged"), [(5.0, 0), (120.0, 1)])
+def test_another_hosts_mark_is_judged_once_it_is_silent(root: Path, age: float, judged: int) -> None:
+    mark = left_mark(root, in_hand(ago=age + 1), host="0123456789abcdef", age=age)
+    assert len(Next(root).aside) == judged
+    assert mark.exists() == (not judged)
+
+
+def test_where_there_are_no_locks_silence_decides(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    mark = left_mark(root, in_hand(ago=6.0), age=5.0)
+    assert Next(root).aside == []
+    os.utime(mark, (time.time() - 120, time.time() - 120))
+    assert len(Next(root).aside) == 1
+    idle = left_mark(root, age=120.0)
+    Next(root)
+    assert idle.exists()
+    os.utime(idle, (time.time() - 2 * DAY, time.time() - 2 * DAY))
+    Next(root)
+    assert not idle.exists()
+
+
+def test_an_empty_mark_is_somebodys_for_a_day(root: Path) -> None:
+    """Its process is between making it and locking it."""
+    mark = left_mark(root)
+    mark.write_bytes(b"")
+    Next(root)
+    assert mark.exists()
+    os.utime(mark, (time.time() - 2 * DAY, time.time() - 2 * DAY))
+    Next(root)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x00" * 300, b"rewarm mark 2 x 7\n", b"rewarm mark 1 " + b"z" * 70_000, b"\xff\xfe\n\n\nloading"]
+)
+def test_strange_files_hurt_nobody(root: Path, content: bytes) -> None:
+    mark = left_mark(root)
+    mark.write_bytes(content)
+    (root / "trials" / "8-0123abcd.mark").mkdir()
+    (root / "trials" / "condemned.jsonl").write_bytes(content + b'\n{}\n[]\n{"key": 3}\n')
+    os.mkfifo(root / "trials" / "9-0123abcd.mark")
+    after = Next(root)
+    assert after.aside == []
+    assert after.trials.refused(KEY) is None
+    assert drop(root) == 0
+
+
+def test_two_that_start_at_once_judge_once(root: Path) -> None:
+    die(root, "load")
+    look = (
+        "import sys, time; from pathlib import Path; from rewarm.trials import Trials;"
+        "time.sleep(max(0, float(sys.argv[2]) - time.time()));"
+        "aside = lambda *told: time.sleep(0.2) or print('aside') or True;"
+        "trials = Trials(Path(sys.argv[1]), aside, lambda line: None); print(len(trials.verdicts))"
+    )
+    start = str(time.time() + 2.0)
+    starts = [
+        subprocess.Popen([sys.executable, "-c", look, str(root), start], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    outs = sorted(process.communicate(timeout=60)[0] for process in starts)
+    assert outs == ["0\n", "0\n", "0\n", "aside\n1\n"]
+
+
+def test_the_lines_are_bounded(root: Path) -> None:
+    folder = root / "trials"
+    folder.mkdir()
+    now = time.time()
+    lines = [Line(f"{n:064x}", CONTENT, "f", "r", now - 1000 + n, "h", CONDEMNED) for n in range(300)]
+    save(folder, lines, PRIVATE)
+    kept = load(folder)
+    assert kept == lines[-256:]
+    assert (folder / "condemned.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_where_nothing_can_be_made(root: Path) -> None:
+    (root / "trials").write_text("mine")
+    after = Next(root)
+    assert after.trials.begin(KEY, "jit_f", CONTENT) is None
+    assert after.trials.refused(KEY) is None
+    assert refused_keys(root) == []
+
+
+def test_a_cache_directory_that_goes_away(root: Path) -> None:
+    after = Next(root)
+    trial = after.trials.begin(KEY, "jit_f", CONTENT)
+    assert trial is not None
+    (root / "trials").rename(root / "elsewhere")
+    (root / "elsewhere" / marks_name(root / "elsewhere")).unlink()
+    after.trials.loaded(trial)
+    again = after.trials.begin(KEY, "jit_f", CONTENT)
+    assert again is not None
+    assert len(marks(root)) == 1
+    after.trials.ran(again, proved=True)
+    assert after.trials.begin(KEY, "jit_f", CONTENT) is None
+
+
+def marks_name(folder: Path) -> str:
+    (mark,) = folder.glob("*.mark")
+    return mark.name
