@@ -176,7 +176,7 @@ def test_use_keeps_an_entry(root: Path) -> None:
 
 
 def test_what_is_no_longer_used_goes_in_the_end_however_dear(root: Path) -> None:
-    """Worth halves with every half day: after 5 of them something 32 times as dear is worth no more than what is new."""
+    """Worth halves with every half day: after 5 of them, something 32 times as dear is worth what is new."""
     store = LocalStore(root, bounds=Bounds(max_entries=4))
     for halves, stays in ((4.0, True), (6.0, False)):
         store.put(key_of(0), b"x", seconds=32.0)
