@@ -139,13 +139,20 @@ def unknown_variables() -> list[str]:
     ]
 
 
-def child_environment(directory: Path | None, stats: str) -> dict[str, str]:
-    """The environment of this process, with rewarm turned on in it: what `rewarm run` hands on."""
+def child_environment(directory: Path | None, stats: str, load_check: str | None = None) -> dict[str, str]:
+    """The environment of this process, with rewarm turned on in it: what `rewarm run` hands on.
+
+    Raises:
+      SettingError: `load_check` cannot be used.
+    """
     environment = {**os.environ, _SWITCH: "1"}
     if directory is not None:
         environment["REWARM_DIR"] = str(directory)
     if stats:
         environment[_STATS] = stats
+    if load_check is not None:
+        variable, _, _ = form = _FORMS["load_check"]
+        environment[variable] = _parsed("--load-check", load_check, form) or "none"
     return environment
 
 

@@ -100,3 +100,17 @@ def test_a_program_on_standard_input(tmp_path: Path) -> None:
     ours, plain = both(tmp_path, stdin="import sys; print(sys.argv, __name__)")
     assert ours == plain
     assert ours.out == "[''] __main__\n"
+
+
+def test_a_load_check_is_handed_on_and_a_wrong_one_is_one_clear_line(tmp_path: Path) -> None:
+    told = "import os; print(os.environ['REWARM_LOAD_CHECK'])"
+
+    def ran(option: str) -> Run:
+        command = [sys.executable, "-m", "rewarm", "run", option, "-c", told]
+        return execute(command, env=clean_environment(), cwd=tmp_path)
+
+    assert ran("--load-check=subprocess").out.strip() == "subprocess"
+    assert ran("--load-check=none").out.strip() == "none"
+    wrong = ran("--load-check=thread")
+    assert wrong.code == 2
+    assert "--load-check: expected subprocess, or none, found 'thread'" in wrong.err

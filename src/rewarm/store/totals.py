@@ -157,8 +157,8 @@ class Totals:
         descriptor = self._open()
         try:
             for index in indexes:
-                if _decode(os.pread(descriptor, _BYTES, _offset(index)), index) is None:
-                    os.pwrite(descriptor, _encode(_EMPTY, index), _offset(index))
+                if _decode(_read(descriptor, _BYTES, _offset(index)), index) is None:
+                    _write(descriptor, _encode(_EMPTY, index), _offset(index))
         finally:
             os.close(descriptor)
 
@@ -168,7 +168,7 @@ class Totals:
         except OSError:
             return b""
         try:
-            return os.pread(descriptor, length, offset)
+            return _read(descriptor, length, offset)
         except OSError:  # no regular file
             return b""
         finally:
@@ -178,7 +178,7 @@ class Totals:
     def _write(self, data: bytes, offset: int) -> None:
         descriptor = self._open()
         try:
-            os.pwrite(descriptor, data, offset)
+            _write(descriptor, data, offset)
         finally:
             os.close(descriptor)
 
@@ -191,6 +191,17 @@ class Totals:
             with contextlib.suppress(OSError):
                 os.fchmod(descriptor, self._modes.file)
         return descriptor
+
+
+# Not `pread` and `pwrite`, which not every system has: each descriptor serves one call of one thread.
+def _read(descriptor: int, length: int, offset: int) -> bytes:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.read(descriptor, length)
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> None:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    os.write(descriptor, data)
 
 
 def _offset(index: int) -> int:
