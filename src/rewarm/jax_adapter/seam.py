@@ -4,7 +4,8 @@ Not promised: that a future JAX keeps any of this. `probe` looks before anything
 
 `jax._src.compiler.compile_or_get_cached` has had one signature in JAX 0.7 to 0.12 and is called by name through its
 module, from one place (0.10 and later) or two (0.9, whose second is pmap). Replacing that attribute is all that
-rewarm changes, and `uninstall` puts the original back.
+rewarm changes for good; `ExecuteReplicated.__call__` is replaced while an executable waits for its first run (see
+`watch_runs`), and put back.
 """
 
 from __future__ import annotations
