@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+# Before any test imports it: its assertions are to be readable.
+pytest.register_assert_rewrite("rewarm.store.conformance")
+
 # What a developer's shell may hold and a test must not see.
 _FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "LIBTPU")
 

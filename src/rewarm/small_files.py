@@ -107,10 +107,12 @@ def contents(path: Path, limit: int) -> bytes:
     Raises:
       OSError: it cannot be read.
     """
-    with os.fdopen(os.open(path, _READ), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return b""
+    descriptor = os.open(path, _READ)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):  # of a directory no file object can be made
+        os.close(descriptor)
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
         if status.st_size > limit:
             file.seek(status.st_size - limit)
         return file.read(limit)

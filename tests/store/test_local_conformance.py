@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("rewarm.store.conformance")
-
-from rewarm.policy import Bounds  # noqa: E402
-from rewarm.store import LocalStore, Store  # noqa: E402
-from rewarm.store.conformance import BAD_KEYS, StoreConformance, key_of  # noqa: E402
+from rewarm.policy import Bounds
+from rewarm.store import LocalStore, Store
+from rewarm.store.conformance import BAD_KEYS, StoreConformance, key_of
 
 
 class TestLocalStore(StoreConformance):

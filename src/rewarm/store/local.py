@@ -267,7 +267,8 @@ class LocalStore:
                 remove(path)
                 gone += 1
         self._remove_books()
-        folders = sorted({path.parent for path in mine} - {self.root}, reverse=True)
+        above = {folder for path in mine for folder in path.parents if self.root in folder.parents}
+        folders = sorted(above, reverse=True)
         for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in SHARDS)]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -276,7 +277,8 @@ class LocalStore:
     def is_ours(self) -> bool:
         """Whether the directory carries the tag that rewarm leaves in its own."""
         try:
-            return (self.root / TAG_NAME).read_bytes() == _TAG
+            # Not `read_bytes`: a FIFO under its name would hold the program for ever, and a device has no end.
+            return small_files.contents(self.root / TAG_NAME, 2 * len(_TAG)) == _TAG
         except OSError:
             return False
 
