@@ -477,3 +477,14 @@ def test_a_library_that_is_not_there_is_an_os_error(memo: Path, tmp_path: Path) 
         identify(memo, Library("cuda/ptxas", tmp_path / "nothing"))
     with pytest.raises(OSError, match="No such file"):
         identify(memo, Library("cuda/ptxas", tmp_path / "nothing", DISTRIBUTION))
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_a_fifo_in_the_memo_s_place_holds_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "memo.json")
+    (tmp_path / "library.so").write_bytes(b"code")
+    library = Library("library.so", tmp_path / "library.so")
+    digest = hashlib.sha256(b"code").hexdigest()
+    assert Toolchain(tmp_path / "memo.json").identify([library]) == {"library.so": digest}
+    assert (tmp_path / "memo.json").is_file(), "and the memo takes its place"

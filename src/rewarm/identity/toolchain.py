@@ -33,6 +33,10 @@ from rewarm import small_files
 _INSTALLING = 60.0
 
 
+# Far more than the libraries of any installation take.
+_MEMO_BYTES = 1 << 20
+
+
 class Library(NamedTuple):
     """One file that takes part in making code.
 
@@ -78,7 +82,7 @@ class Toolchain:
 
     def _load(self) -> dict[str, list[object]]:
         try:
-            known = json.loads(self._memo.read_bytes())
+            known = json.loads(small_files.contents(self._memo, _MEMO_BYTES))
         except (OSError, ValueError, RecursionError):
             return {}
         if not isinstance(known, dict):

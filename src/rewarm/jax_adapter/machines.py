@@ -20,6 +20,7 @@ from rewarm.jax_adapter import seam
 
 MEMO = "machines.json"
 _KEPT = 64
+_MEMO_BYTES = 1 << 20
 _POOL = "tf_XLAEigen"
 
 
@@ -73,7 +74,7 @@ def cpu_machine(backend: Any, topology: bytes | None, fingerprint: int | None, t
 
 def _load(memo: Path) -> dict[str, Machine]:
     try:
-        rows = json.loads(memo.read_bytes())
+        rows = json.loads(small_files.contents(memo, _MEMO_BYTES))
         return {
             str(question): Machine(str(triple), tuple(map(str, words))) for question, (triple, words) in rows.items()
         }
