@@ -298,6 +298,7 @@ def replay_in_store(trace: Trace, root: Path, bound: int) -> Outcome:
             elif entry.size <= bound:
                 store.put(key, bytes(entry.size), seconds=entry.seconds)
         _age(root)
+        list(store.collect(Bounds()))  # mtimes never go back by themselves: the store's table must hear of it
     return Outcome(saved, hits, trace.requests)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -59,6 +60,8 @@ fcntl.flock(held, fcntl.LOCK_EX)
 print("ready", flush=True)
 time.sleep(3600)
 """
+
+SITUATIONS = ["no peer", "lock held", "peer stopped"]
 
 Act = Callable[[], object]
 
@@ -209,17 +212,19 @@ def peer(store: LocalStore, shard: str, *, stopped: bool) -> Iterator[None]:
         holder.communicate()
 
 
-def measure_peers(ours: Ours, rounds: int) -> dict[str, list[float]]:
-    """Seconds of puts without a peer, beside one that has a lock, and beside one that is stopped with it, in turn."""
+def measure_peers(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Seconds of puts to three stores in turn: without a peer, beside one with a lock, beside one stopped with it."""
     times: dict[str, list[float]] = {}
-    shard = "77"
-    for _ in range(max(rounds // 20, 1)):
-        for situation in ("no peer", "lock held", "peer stopped"):
-            alone = situation == "no peer"
-            with contextlib.nullcontext() if alone else peer(ours.store, shard, stopped=situation == "peer stopped"):
-                times.setdefault(f"{situation}, any key", []).extend(timed(ours.put) for _ in range(20))
-                here = [timed(lambda: ours.put(shard)) for _ in range(5)]
-                times.setdefault(f"{situation}, keys of its directory", []).extend(here)
+    shard, choice = "77", random.Random(1)
+    stores = {name: Ours(folder / name.replace(" ", "-"), PEER_ENTRIES) for name in SITUATIONS}
+    with peer(stores["lock held"].store, shard, stopped=False), peer(stores["peer stopped"].store, shard, stopped=True):
+        for _ in range(rounds):
+            for name in choice.sample(SITUATIONS, len(SITUATIONS)):
+                ours = stores[name]
+                times.setdefault(f"{name}, any key", []).append(timed(ours.put))
+                if len(times[f"{name}, any key"]) % 4 == 0:
+                    row = times.setdefault(f"{name}, keys of its directory", [])
+                    row.append(timed(functools.partial(ours.put, shard)))
     return times
 
 
@@ -280,9 +285,8 @@ def main() -> int:
         contestants: list[Contestant] = [Bare(folder / "bare")]
         contestants += [Ours(folder / f"rewarm-{size}", size) for size in sizes]
         contestants += [Jax(folder / f"jax-{size}", size) for size in arguments.jax_entries]
-        beside = Ours(folder / "peers", PEER_ENTRIES)
         times = measure(contestants, arguments.rounds)
-        peers = {name: summary(row) for name, row in measure_peers(beside, arguments.rounds).items()}
+        peers = {name: summary(row) for name, row in measure_peers(folder, arguments.rounds).items()}
     rows = {
         f"{verb}: {name}, {size:,} entries": summary(row)
         for (name, size, verb), row in sorted(times.items(), key=lambda item: (item[0][2], item[0][0], item[0][1]))

@@ -169,9 +169,9 @@ def test_entries_of_a_directory_with_another_salt(served: Served, tmp_path: Path
 
 
 def test_entries_of_another_jax(served: Served, tmp_path: Path) -> None:
-    other = os.environ.get("OTHER_JAX_PYTHON")
+    other = os.environ.get("REWARM_TEST_OTHER_PYTHON")
     if not other:
-        pytest.skip("OTHER_JAX_PYTHON names no interpreter with another JAX")
+        pytest.skip("REWARM_TEST_OTHER_PYTHON names no interpreter with another JAX")
     environment = clean_environment(REWARM_DIR=str(tmp_path / "other"))
     program = "import jax, numpy as np; jax.jit(lambda x: x * 3 + 1)(np.ones((16, 16), np.float32))"
     subprocess.run([other, "-c", program], env=environment, check=True, timeout=120)
