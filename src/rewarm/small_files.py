@@ -108,14 +108,17 @@ def contents(path: Path, limit: int) -> bytes:
       OSError: it cannot be read.
     """
     descriptor = os.open(path, _READ)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):  # of a directory no file object can be made
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b""
+        # Of a directory no file object can be made: the descriptor stays ours to close.
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            if status.st_size > limit:
+                file.seek(status.st_size - limit)
+            return file.read(limit)
+    finally:
         os.close(descriptor)
-        return b""
-    with os.fdopen(descriptor, "rb") as file:
-        if status.st_size > limit:
-            file.seek(status.st_size - limit)
-        return file.read(limit)
 
 
 def shorten(path: Path, limit: int) -> None:

@@ -144,6 +144,6 @@ def test_long_random_campaign() -> None:
     run_state_machine_as_test(
         LocalStoreAgainstDict,
         settings=settings(
-            max_examples=400, stateful_step_count=60, deadline=None, suppress_health_check=[*HealthCheck]
+            max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[*HealthCheck]
         ),
     )

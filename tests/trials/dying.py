@@ -1,11 +1,15 @@
 """A process that has something in hand, and ends as it is told: `dying.py <root> <what> <how>`.
 
-what: steps, separated by commas: load, loaded, run, ran, wait (1.2 s), fork, fill (a long mark), closefds.
-how: kill, abort, exit, _exit, or stand (says "ready" and reads a line first, then exits).
+what: steps, separated by commas: load, loaded, run, ran, wait (1.2 s), fork, fill (a long mark), closefds, handler
+    (the user's own handler of fatal signals).
+how: kill, term, abort (by a line of Python), crash (in a thread that Python knows nothing of, as an executable's),
+    exit, _exit, or stand (says "ready" and reads a line first, then exits).
 """
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -22,6 +26,12 @@ def no(*_: str) -> bool:
     raise AssertionError("nothing is to be put aside here")
 
 
+def crash() -> None:
+    library, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    library.pthread_create(ctypes.byref(thread), None, ctypes.cast(library.abort, ctypes.c_void_p), None)
+    time.sleep(60)
+
+
 def main(root: str, what: str, how: str) -> None:
     trials = Trials(Path(root), no, print)
     trial = None
@@ -29,6 +39,8 @@ def main(root: str, what: str, how: str) -> None:
         if step == "load":
             trial = trials.begin(KEY, "jit_f", CONTENT)
             assert trial is not None
+        elif step == "handler":
+            faulthandler.enable()
         elif step == "wait":
             time.sleep(1.2)
         elif step == "closefds":
@@ -57,7 +69,14 @@ def main(root: str, what: str, how: str) -> None:
         sys.stdin.readline()
     elif how != "exit":
         print("ends", flush=True)
-        {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "abort": os.abort, "_exit": lambda: os._exit(3)}[how]()
+        ends = {
+            "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+            "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
+            "abort": os.abort,
+            "crash": crash,
+            "_exit": lambda: os._exit(3),
+        }
+        ends[how]()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
 import signal
 import subprocess
@@ -74,22 +75,23 @@ def in_hand(step: str = "loading", *, ago: float = 1.0, key: str = KEY, content:
 @pytest.mark.parametrize(
     ("what", "how", "words"),
     [
-        ("load", "kill", "loading it ended process"),
-        ("load", "abort", "loading it ended process"),
-        ("load,loaded,run", "kill", "its first run ended process"),
-        ("load,loaded,run,wait", "abort", "its first run ended process"),
-        ("load", "_exit", "loading it ended process"),
-        ("fill,load", "kill", "loading it ended process"),
+        ("load", "crash", "loading it ended process"),
+        ("load,loaded,run", "crash", "its first run ended process"),
+        ("load,loaded,run,wait", "crash", "its first run ended process"),
+        ("fill,load", "crash", "loading it ended process"),
+        ("handler,load", "crash", "loading it ended process"),
+        ("handler,load", "kill", "loading it ended process"),
     ],
 )
 def test_what_was_in_hand_is_condemned(root: Path, what: str, how: str, words: str) -> None:
     died = die(root, what, how)
-    assert died.returncode in (-signal.SIGKILL, -signal.SIGABRT, 3)
+    assert died.returncode in (-signal.SIGKILL, -signal.SIGABRT)
     assert len(marks(root)) == 1
     after = Next(root)
     ((key, reason, content),) = after.aside
     assert (key, content) == (KEY, CONTENT)
     assert reason.startswith(words)
+    assert ("with aborted" in reason) is (how == "crash" and "handler" not in what)
     (line,) = after.told
     assert KEY[:12] in line
     assert "jit_f" in line
@@ -97,6 +99,43 @@ def test_what_was_in_hand_is_condemned(root: Path, what: str, how: str, words: s
     assert marks(root) == []
     assert after.trials.refused(KEY) is None
     assert Next(root).aside == []
+
+
+@pytest.mark.parametrize("what", ["load", "load,loaded,run", "load,loaded,run,wait", "fill,load"])
+@pytest.mark.parametrize("how", ["kill", "term", "abort", "_exit"])
+def test_who_is_ended_from_outside_or_by_a_line_of_python_condemns_nothing(root: Path, what: str, how: str) -> None:
+    for _ in range(3):
+        die(root, what, how)
+        after = Next(root)
+        assert (after.aside, after.told, marks(root)) == ([], [], [])
+    assert refused_keys(root) == []
+
+
+def test_without_a_witness_a_death_in_a_first_run_counts_from_the_second_time(root: Path) -> None:
+    die(root, "handler,load,loaded,run", "crash")
+    assert Next(root).aside == []
+    die(root, "handler,load,loaded,run", "crash")
+    assert len(Next(root).aside) == 1
+
+
+def test_the_handler_is_given_back(root: Path) -> None:
+    assert Next(root).aside == []
+    trials = Trials(root, lambda *_: True, lambda _: None)
+    was_on = faulthandler.is_enabled()
+    faulthandler.disable()
+    try:
+        trial = trials.begin(KEY, "jit_f", CONTENT)
+        assert trial is not None
+        assert faulthandler.is_enabled()
+        trials.loaded(trial)
+        assert not faulthandler.is_enabled()
+        faulthandler.enable()
+        trials.running(trial)
+        trials.ran(trial, proved=False)
+        assert faulthandler.is_enabled(), "the user's stays on"
+    finally:
+        if not was_on:
+            faulthandler.disable()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +180,8 @@ def test_a_living_process_is_not_judged_and_is_heard(root: Path) -> None:
         assert mark.stat().st_mtime > before
         stands.send_signal(signal.SIGKILL)
         stands.wait()
-        assert len(Next(root).aside) == 1
+        assert Next(root).aside == []
+        assert marks(root) == []
     finally:
         stands.kill()
         stands.communicate()
@@ -149,7 +189,7 @@ def test_a_living_process_is_not_judged_and_is_heard(root: Path) -> None:
 
 def test_a_forked_child_does_not_keep_the_mark_alive(root: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, str(DYING), str(root), "load,fork", "kill"], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(DYING), str(root), "load,fork", "crash"], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
@@ -286,7 +326,7 @@ def test_strange_files_hurt_nobody(root: Path, content: bytes) -> None:
 
 
 def test_two_that_start_at_once_judge_once(root: Path) -> None:
-    die(root, "load")
+    die(root, "load", "crash")
     look = (
         "import sys, time; from pathlib import Path; from rewarm.trials import Trials;"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()));"

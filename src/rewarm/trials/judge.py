@@ -1,8 +1,10 @@
 """Judging what processes left behind when they died: which entries ended them.
 
-Not promised: the truth. Who was in hand when a process died is suspected, whatever killed it; the innocent are
-rebuilt, which costs a compile. A process that was killed more than 30 seconds after a first run began may have been
-preempted: that counts from the second time on.
+Not promised: the truth. Where a fatal signal left its report (`witness.py`), who was in hand is condemned for it,
+unless it struck at a line of the user's. Where a report would have been left and there is none, the process was ended
+from outside or by itself, and nobody is. Where there was no witness (`faulthandler` was the user's, or a first run had
+lasted for 30 seconds), a death in a first run counts from the second time on, and one while loading, which takes
+milliseconds, at once: the innocent are rebuilt, which costs a compile.
 
 A mark is judged once its process is dead. On the same host, a free lock says so. For marks of other hosts (a
 container with another name among them) a lock may be free because the file system keeps locks to one host, and some
@@ -40,9 +42,6 @@ _LOOK = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) 
 # Where locks say nothing: silent for this long, in seconds, with something in hand, is dead; without, left behind.
 _SILENT = 60.0
 _LEFT = 86_400.0
-
-# A death this many seconds after a first run began may be a preemption.
-_EARLY = 30.0
 
 # Takes an entry out of the way: key, reason, digest of the entry; says whether it is gone.
 PutAside = Callable[[str, str, str], bool]
@@ -125,6 +124,8 @@ class Judge:
         return silent >= (_SILENT if mark is not None and mark.in_hand else _LEFT)
 
     def _suspect(self, one: InHand, mark: LeftMark, died: float) -> None:
+        if mark.witnessed and (mark.testimony is None or mark.testimony.users):
+            return
         known = [line for line in self._lines if line.key == one.key]
         if any(line.what == CONDEMNED and _same_event(one, line) for line in known):
             if one.content != one.key:
@@ -132,9 +133,11 @@ class Judge:
             return
         what = "loading it" if one.step == "loading" else "its first run"
         moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(died))
-        reason = f"{what} ended process {mark.pid} on {moment} UTC"
+        how = f" with {mark.testimony.signal.lower()}" if mark.testimony is not None else ""
+        reason = f"{what} ended process {mark.pid}{how} on {moment} UTC"
         line = Line(one.key, one.content, one.program, reason, time.time(), mark.host, CONDEMNED)
-        if one.step == "running" and died - one.since > _EARLY and not any(old.what == STRIKE for old in known):
+        unseen = mark.testimony is None and one.step == "running"
+        if unseen and not any(old.what == STRIKE for old in known):
             self._remember(line._replace(what=STRIKE))
             return
         line = line._replace(stays=not self._put_aside(one.key, reason, one.content))

@@ -6,11 +6,12 @@ that was killed between its start and its first line.
     <root>/trials/<pid>-<8 hex>.mark    mode 0600, made at the first load of an entry that is not proved
 
     file  := "rewarm mark 1 " host " " pid LF { line }
-    line  := "loading " what | "loaded " number | "running " what | "ran " number, each with LF
+    line  := "loading " what | "loaded " number | "running " what | "ran " number | "armed" | "disarmed", each with LF
     what  := number " " key " " digest of the entry " " seconds since the epoch " " program
 
 A number stands for one load; what was begun ("loading", "running") under a number and not ended is what the process
-had in hand. Each "running" says all again, so the file can be started anew whenever nothing is in hand.
+had in hand. Each "running" says all again, so the file can be started anew whenever nothing is in hand. While it is
+"armed", a fatal signal leaves its report in the file as well (`witness.py`).
 
 The process holds a lock (`flock`) on its mark from before the first byte until it ends, whatever its pid means where
 the reader is. While something is in hand for longer than a second the file's mtime is renewed each second: where the
@@ -39,8 +40,10 @@ from typing import NamedTuple
 
 from rewarm.small_files import Modes, make_folder
 from rewarm.trials import locks
+from rewarm.trials.witness import Testimony, testimony
 
 SUFFIX = ".mark"
+ARMED, DISARMED = "armed", "disarmed"
 _HEADER = "rewarm mark 1"
 _CREATE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _LONG = 64 << 10
@@ -75,11 +78,15 @@ class LeftMark(NamedTuple):
       host: where its process ran, 16 hexadecimal digits.
       pid: the process.
       in_hand: what was begun and not ended.
+      witnessed: whether a fatal signal would have left a report.
+      testimony: the report.
     """
 
     host: str
     pid: int
     in_hand: tuple[InHand, ...]
+    witnessed: bool = False
+    testimony: Testimony | None = None
 
 
 def is_mark_name(name: str) -> bool:
@@ -101,6 +108,7 @@ def read(data: bytes) -> LeftMark | None:
     if " ".join(words[:3]) != _HEADER or len(words) != 5 or not words[4].isdecimal():
         return None
     found: dict[str, InHand] = {}
+    witnessed = False
     for line in lines[1:-1]:  # what has no line end was being written
         if (begins := _BEGUN.fullmatch(line)) is not None:
             step, number, key, content, since, program = begins.groups()
@@ -108,7 +116,9 @@ def read(data: bytes) -> LeftMark | None:
                 found[number] = InHand(step, key, content, float(since), program)
         elif (ends := _ENDED.fullmatch(line)) is not None:
             found.pop(ends[1], None)
-    return LeftMark(words[3], int(words[4]), tuple(found.values()))
+        elif line in (ARMED, DISARMED):
+            witnessed = line == ARMED
+    return LeftMark(words[3], int(words[4]), tuple(found.values()), witnessed, testimony(lines))
 
 
 class MarkFile:
@@ -121,6 +131,11 @@ class MarkFile:
         self._path = folder
         self._descriptor: int | None = None
         self._made: os.stat_result | None = None
+
+    @property
+    def descriptor(self) -> int | None:
+        """The open file; `None` where there is none."""
+        return self._descriptor if self._look() is not None else None
 
     def write(self, line: str) -> bool:
         """Add a line to the mark, which is there already; whether it is in the file.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rewarm import host
 from rewarm.small_files import PRIVATE, Modes
-from rewarm.trials import condemned, locks, marks
+from rewarm.trials import condemned, locks, marks, witness
 from rewarm.trials.attendant import attendant
 from rewarm.trials.condemned import Refused
 from rewarm.trials.judge import LOCK, Judge, PutAside, Verdict
@@ -77,6 +77,7 @@ class Trials:
         self._numbers = itertools.count(1)
         self._mark = MarkFile(self._folder, self._host, self._modes)
         self._in_hand: set[int] = set()
+        self._armed_at: float | None = None
         self._over = False
 
     def _judge(self, put_aside: PutAside, tell: Callable[[str], None]) -> None:
@@ -135,7 +136,12 @@ class Trials:
 
     def _step(self, step: str, trial: Trial) -> bool:
         line = marks.begun(trial.number, InHand(step, trial.key, trial.content, time.time(), trial.program))
+        descriptor = self._mark.descriptor
+        if descriptor is not None and witness.arm(descriptor):
+            self._armed_at = time.monotonic()
+            line = f"{marks.ARMED}\n{line}"
         if not self._mark.write(line):
+            self._disarm()
             return False
         self._in_hand.add(trial.number)
         attendant.stir(self._beat)
@@ -144,13 +150,24 @@ class Trials:
     def _end(self, trial: Trial, line: str) -> None:
         if trial.number in self._in_hand:
             self._in_hand.discard(trial.number)
-            self._mark.write(line)
+            over = not self._in_hand and self._disarm()
+            self._mark.write(f"{line}{marks.DISARMED}\n" if over else line)
             if not self._in_hand:
                 self._mark.start_anew_if_long()
+
+    def _disarm(self) -> bool:
+        """Leave fatal signals alone; whether they were ours."""
+        ours, self._armed_at = self._armed_at is not None, None
+        if ours:
+            witness.disarm()
+        return ours
 
     def _beat(self) -> bool:
         """Show that the process is alive, while something is in hand; whether anything is."""
         with self._lock:
+            if self._armed_at is not None and time.monotonic() - self._armed_at > witness.PATIENCE:
+                self._disarm()
+                self._mark.write(f"{marks.DISARMED}\n")
             if self._in_hand:
                 self._mark.touch()
             return bool(self._in_hand)
@@ -159,9 +176,11 @@ class Trials:
         with self._lock:
             self._over = True
             self._in_hand.clear()
+            self._disarm()
             self._mark.remove()
 
     def _renew_in_child(self) -> None:
+        self._disarm()
         self._mark.leave()
         self._begin()
 
