@@ -464,3 +464,43 @@ def test_executables_that_never_run_are_let_go(program: Program, cache: Path) ->
     program(source, REWARM_DIR=str(cache))
     warm = program(source, REWARM_DIR=str(cache))
     assert (warm.out, warm.stats["hits"]) == ("1\n", 8)
+
+
+LONG_RUN = """
+    import os, signal, threading, jax, jax.numpy as jnp, numpy as np
+    step = lambda c: (c[0] + 1, jnp.tanh(c[1] @ c[1]))
+    run = jax.jit(lambda x: jax.lax.while_loop(lambda c: c[0] < 10**7, step, (0, x))[1])
+    compiled = run.lower(np.ones((64, 64), np.float32)).compile()
+    def end():
+        {end}
+    threading.Timer(1.5, end).start()
+    compiled(np.ones((64, 64), np.float32)).block_until_ready()
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGTERM)", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "os.abort()"]
+)
+def test_a_program_that_is_ended_in_a_long_first_run_condemns_nothing(program: Program, cache: Path, end: str) -> None:
+    for start in range(3):
+        run = program(LONG_RUN.replace("{end}", end), ok=False, REWARM_DIR=str(cache), REWARM_STATS="")
+        assert run.code in (0, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGABRT)
+        assert lines_of(run) == [], start
+    assert len(entries(cache)) == 1
+    assert condemned(cache) == []
+
+
+def test_an_abort_in_a_callback_of_the_user_s_condemns_nothing(program: Program, cache: Path) -> None:
+    source = """
+        import os, sys, jax, numpy as np
+        def call(x):
+            if sys.argv[1:]: os.abort()
+            return x
+        shape = jax.ShapeDtypeStruct((3,), np.float32)
+        print(jax.jit(lambda x: jax.pure_callback(call, shape, x) * 2)(np.ones(3, np.float32)).sum())
+    """
+    first = program(source, REWARM_DIR=str(cache))
+    for _ in range(3):
+        assert program(source, "abort", ok=False, REWARM_DIR=str(cache)).code == -signal.SIGABRT
+    after = program(source, REWARM_DIR=str(cache))
+    assert (after.out, lines_of(after), condemned(cache)) == (first.out, [], [])
