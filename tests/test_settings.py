@@ -437,14 +437,14 @@ def test_a_tilde_is_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(Said(), HostOptions(directory="~/jax")).directory == Path("/home/someone/jax/rewarm")
 
 
-def test_the_default_follows_the_platforms_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_follows_the_platforms_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("the cache folder of this platform is not named by XDG_CACHE_HOME")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/of/xdg")
-    assert in_force.default_directory() == Path("/of/xdg/rewarm")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert in_force.default_directory() == tmp_path / "xdg" / "rewarm"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert in_force.default_directory() == Path("/home/someone/.cache/rewarm")
+    monkeypatch.setenv("HOME", str(tmp_path / "someone"))
+    assert in_force.default_directory() == tmp_path / "someone" / ".cache" / "rewarm"
 
 
 @pytest.mark.parametrize("home", ["", " ", "relative/home", "~", "/"])
@@ -479,10 +479,13 @@ def _can_become(user: int) -> bool:
     return False
 
 
-def test_a_user_without_home_and_passwd_entry_has_a_default(tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", [None, "/", "/nonexistent", "/root/not/his"])
+def test_a_user_without_home_and_passwd_entry_has_a_default(tmp_path: Path, home: str | None) -> None:
     if not _can_become(HOMELESS_USER):
         pytest.skip("no right to become a user without a passwd entry")
     environment = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
+    if home is not None:
+        environment["HOME"] = home
     done = subprocess.run(
         [sys.executable, "-c", _DEFAULT_OF_A_HOMELESS_USER],
         env=environment,

@@ -148,7 +148,7 @@ def _directory(said: Said, host: HostOptions) -> Path:
 def default_directory() -> Path:
     """The per-user directory: the platform's cache folder, or one under the temporary folder.
 
-    The second is for a uid without a home (no `HOME`, no passwd entry), as containers have it.
+    The second is for a user without a home, or with one that he may not write to, as containers have it.
     """
     import tempfile
 
@@ -158,6 +158,12 @@ def default_directory() -> Path:
         path = platformdirs.user_cache_path("rewarm", appauthor=False)
     except RuntimeError:  # no home
         path = Path()
-    if path.is_absolute():
+    if path.is_absolute() and _can_be_made(path):
         return path
     return Path(tempfile.gettempdir()) / f"rewarm-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+
+
+def _can_be_made(path: Path) -> bool:
+    """Whether a folder is there, or this user may make it."""
+    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
+    return there == path or (there is not None and os.access(there, os.W_OK | os.X_OK))
