@@ -142,7 +142,8 @@ def test_off(real: Path) -> None:
     found = doctor("--dir", str(real))
     assert found.the("switch") == ("note", "nothing in the environment turns rewarm on")
     assert found.problems() == []
-    assert doctor(REWARM_DIR=str(real), REWARM="0").the("switch")[1] == "REWARM_DIR is set, and REWARM turns rewarm off"
+    off = doctor(REWARM_DIR=str(real), REWARM="0").the("switch")
+    assert off == ("problem", "REWARM_DIR is set, and REWARM turns rewarm off")
     assert doctor("--dir", str(real), REWARM="maybe").the("switch")[0] == "problem"
 
 
@@ -563,6 +564,16 @@ def test_rewarm_that_goes_off(tmp_path: Path) -> None:
     source = LATE.replace('rewarm.enable("cache")', "rewarm.disable()")
     found = watched(tmp_path, source, REWARM_DIR=str(tmp_path / "cache"))
     assert "1 programs were compiled while rewarm was off" in found.the("compiled past rewarm")[1]
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_a_program_or_a_library_that_turns_jax_s_switch_off(tmp_path: Path, library: bool) -> None:
+    line = "import jax; jax.config.update('jax_enable_compilation_cache', False)\n"
+    (tmp_path / "some_library.py").write_text(line)
+    source = ("import some_library\n" if library else line) + textwrap.dedent(PROGRAM)
+    verdict, words = watched(tmp_path, source, REWARM_DIR=str(tmp_path / "cache")).the("compiled past rewarm")
+    assert verdict == "problem"
+    assert words.startswith("jax_enable_compilation_cache was set to False by the program, or by a library")
 
 
 def test_a_program_that_is_served_whole(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def _switch(facts: Facts) -> Check:
     if facts.switch:
         return Check("switch", "ok", f"the environment turns rewarm on, in {facts.directory}")
     if facts.environment.get("REWARM_DIR"):
-        return Check("switch", "note", "REWARM_DIR is set, and REWARM turns rewarm off", "set REWARM=1, or unset it")
+        return Check("switch", "problem", "REWARM_DIR is set, and REWARM turns rewarm off", "set REWARM=1, or unset it")
     advice = "set REWARM=1 or REWARM_DIR=PATH, run the program by rewarm run, or call rewarm.enable() in it"
     return Check("switch", "note", "nothing in the environment turns rewarm on", advice)
 

@@ -126,4 +126,13 @@ def _thresholds_alone(facts: Facts) -> Iterator[Check]:
         yield Check("thresholds", "ok", "programs of every compile time and size are stored")
         return
     found = f"only what compiles for {least:g} s or longer and has {max(0, smallest)} bytes or more is stored"
-    yield Check("thresholds", "note", found, "lower REWARM_MIN_COMPILE_SECONDS and REWARM_MIN_ENTRY_BYTES for the rest")
+    times = [compile_seconds(event) for event in facts.events]
+    starved = sum(took for took in times if took < least) > sum(times) / 2
+    if starved:
+        found += f"; of the {seconds(sum(times))} of compiling in the last run most would not be"
+    yield Check(
+        "thresholds",
+        "problem" if starved else "note",
+        found,
+        "lower REWARM_MIN_COMPILE_SECONDS and REWARM_MIN_ENTRY_BYTES for the rest",
+    )

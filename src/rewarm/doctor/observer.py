@@ -39,7 +39,15 @@ def _heard(event: str, seconds: float, **said: Any) -> None:
         numbers = _numbers()
         served = 0 if numbers is None else numbers["requests"] + sum(numbers["left_to_jax"].values())
         past, _served = served <= _served, served
-    _write({"program": str(said.get("fun_name", "unknown")), "seconds": seconds, "past": past})
+    record = {"program": str(said.get("fun_name", "unknown")), "seconds": seconds, "past": past}
+    _write({**record, "enabled": _enabled()})
+
+
+def _enabled() -> bool:
+    """Whether JAX's own switch lets anything be cached, at this moment and in this thread."""
+    import jax
+
+    return bool(getattr(jax.config, "jax_enable_compilation_cache", True))
 
 
 def _numbers() -> dict[str, Any] | None:

@@ -106,6 +106,16 @@ def _past(observed: _Observed, facts: Facts) -> Iterator[Check]:
         return
     names = some([str(one["program"]) for one in past])
     spent = seconds(sum(one["seconds"] for one in past))
+    if any(one.get("enabled") is False for one in past):
+        found = (
+            f"jax_enable_compilation_cache was set to False by the program, or by a library that it imports: "
+            f"{len(past)} programs were compiled without rewarm, in {spent} ({names})"
+        )
+        advice = (
+            "look for jax.config.update or a context manager of that name; --import MODULE says what one import does"
+        )
+        yield Check("compiled past rewarm", "problem", found, advice)
+        return
     numbers = observed.stats
     if len(past) == len(observed.compiles):
         why = "rewarm was never on" if not numbers or not numbers["requests"] else "rewarm was off"
