@@ -22,6 +22,7 @@ FLOORS = {
     "host": 0,
     "telling": 0,
     "small_files": 0,
+    "locks": 0.1,
     "setting_values": 0,
     "settings": 0.5,
     "in_force": 0.2,

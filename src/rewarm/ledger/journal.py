@@ -58,7 +58,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rewarm import small_files
+from rewarm import locks, small_files
 
 RUNS = "runs"
 SUFFIX = ".jsonl"
@@ -206,7 +206,7 @@ class RunWriter:
         self._quiet = True
         try:
             descriptor = self._descriptor = self._create()
-            take_lock(descriptor)
+            locks.try_lock(descriptor)  # held until the last descriptor of the file is closed
             self._made = os.fstat(descriptor)
         except (OSError, ValueError) as error:  # ValueError: a path that no file system has
             self._note(error)
@@ -375,14 +375,6 @@ class _Plain:
 
 # ---------------------------------------------------------------------------------------------------------------
 # Locks and pruning
-
-
-def take_lock(descriptor: int) -> None:
-    """Hold the file as its writer, until the last descriptor of it is closed. Without locks, nothing."""
-    with contextlib.suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def has_writer(descriptor: int, status: os.stat_result) -> bool:

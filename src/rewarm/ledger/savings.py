@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rewarm import small_files
+from rewarm import locks, small_files
 from rewarm.ledger.journal import RUNS, SUFFIX, has_writer, open_to_look
 from rewarm.ledger.runs import BadRunError, iterate_events, run_ids, run_info
 
@@ -410,22 +410,17 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _take(descriptor: int, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        return
     for attempt in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if attempt + 1 == _LOCK_TRIES:
-                taken = os.fstat(descriptor).st_mtime
-                error = _BusyError if abs(time.time() - taken) < _LOCK_AT_MOST else NotFoldedError
-                raise error(f"another process holds {path}") from None
-            time.sleep(_LOCK_PAUSE)
-        except OSError:  # no locks here
+        ours = locks.try_lock(descriptor)
+        if ours is None:  # no locks here
             return
+        if ours:
+            break
+        if attempt + 1 == _LOCK_TRIES:
+            taken = os.fstat(descriptor).st_mtime
+            error = _BusyError if abs(time.time() - taken) < _LOCK_AT_MOST else NotFoldedError
+            raise error(f"another process holds {path}")
+        time.sleep(_LOCK_PAUSE)
     try:
         os.utime(path)
         same = os.path.samestat(os.fstat(descriptor), path.stat())

@@ -28,8 +28,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from rewarm import locks
 from rewarm.small_files import Modes
-from rewarm.trials import condemned, locks, marks
+from rewarm.trials import condemned, marks
 from rewarm.trials.condemned import CONDEMNED, STRIKE, Line
 from rewarm.trials.marks import InHand, LeftMark
 

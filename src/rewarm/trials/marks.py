@@ -38,8 +38,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from rewarm import locks
 from rewarm.small_files import Modes, make_folder
-from rewarm.trials import locks
 from rewarm.trials.witness import Testimony, testimony
 
 SUFFIX = ".mark"

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from rewarm import host
+from rewarm import host, locks
 from rewarm.small_files import PRIVATE, Modes
-from rewarm.trials import condemned, locks, marks, witness
+from rewarm.trials import condemned, marks, witness
 from rewarm.trials.attendant import attendant
 from rewarm.trials.condemned import Refused
 from rewarm.trials.judge import LOCK, Judge, PutAside, Verdict
