@@ -5,13 +5,17 @@ Not promised: any protection. A codec is given bytes only after the envelope's d
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from rewarm.errors import BadEntryError
 
+Buffer = bytes | memoryview
 
+
+@functools.cache
 def _zstd() -> Any:
     # Imported at first use: 10 ms that `import rewarm` must not cost.
     if sys.version_info >= (3, 14):
@@ -26,7 +30,7 @@ def _zstd_compress(raw: bytes, level: int) -> bytes:
     return packed
 
 
-def _zstd_decompress(packed: bytes, raw_length: int) -> bytes:
+def _zstd_decompress(packed: Buffer, raw_length: int) -> bytes:
     zstd = _zstd()
     decompressor = zstd.ZstdDecompressor()
     try:
@@ -43,11 +47,11 @@ def _keep(raw: bytes, level: int) -> bytes:  # noqa: ARG001 - the codecs share o
     return raw
 
 
-def _kept(packed: bytes, raw_length: int) -> bytes:  # noqa: ARG001 - the codecs share one shape
-    return packed
+def _kept(packed: Buffer, raw_length: int) -> bytes:  # noqa: ARG001 - the codecs share one shape
+    return bytes(packed)
 
 
-CODECS: dict[str, tuple[Callable[[bytes, int], bytes], Callable[[bytes, int], bytes]]] = {
+CODECS: dict[str, tuple[Callable[[bytes, int], bytes], Callable[[Buffer, int], bytes]]] = {
     "zstd": (_zstd_compress, _zstd_decompress),
     "raw": (_keep, _kept),
 }
@@ -58,7 +62,7 @@ def compress(codec: str, raw: bytes, level: int) -> bytes:
     return CODECS[codec][0](raw, level)
 
 
-def decompress(codec: str, packed: bytes, raw_length: int) -> bytes:
+def decompress(codec: str, packed: Buffer, raw_length: int) -> bytes:
     """`packed` unpacked; never more than `raw_length` + 1 bytes are produced.
 
     Raises:

@@ -105,7 +105,7 @@ class Entry(NamedTuple):
         for section in self.header.sections:
             if section.name == name:
                 packed = self.payload[section.offset : section.offset + section.length]
-                return decompress(section.codec, bytes(packed), section.raw_length)
+                return decompress(section.codec, packed, section.raw_length)
         raise BadEntryError(f"no section {name!r}")
 
 
@@ -190,11 +190,11 @@ def _head_length(data: bytes, *, whole: bool = True) -> int:
 def _header(head: bytes) -> Header:
     try:
         fields = json.loads(head)
-        sections = tuple(_section(section) for section in _list(fields["sections"]))
+        sections = tuple([_section(row) for row in _list(fields["sections"])])
         return Header(
             kind=_text(fields["kind"]),
             key=_text(fields["key"]),
-            components=tuple(dict(component) for component in _list(fields["components"])),
+            components=tuple([_mapping(row) for row in _list(fields["components"])]),
             program=_text(fields["program"]),
             compile_seconds=_number(fields["compile_seconds"]),
             load_seconds=None if fields["load_seconds"] is None else _number(fields["load_seconds"]),
@@ -208,18 +208,31 @@ def _header(head: bytes) -> Header:
 
 
 def _section(fields: Mapping[str, Any]) -> Section:
-    section = Section(**{name: fields[name] for name in Section._fields})
-    for text in (section.name, section.codec, section.sha256):
-        _text(text)
-    numbers = (section.offset, section.length, section.raw_length)
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(f"section {section.name!r} has a length that is no length")
-    return section
+    return Section(
+        name=_text(fields["name"]),
+        codec=_text(fields["codec"]),
+        offset=_length(fields["offset"]),
+        length=_length(fields["length"]),
+        raw_length=_length(fields["raw_length"]),
+        sha256=_text(fields["sha256"]),
+    )
+
+
+def _length(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"a length expected, found {value!r:.40}")
+    return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"a list expected, found {type(value).__name__}")
+    return value
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"a mapping expected, found {type(value).__name__}")
     return value
 
 

@@ -68,6 +68,9 @@ def component(name: str, value: Any) -> Component:
     return Component(name, hashlib.sha256(text.encode("ascii")).hexdigest(), value, len(text) <= _SMALL)
 
 
+_FORMAT = component("format", KEY_SCHEMA)
+
+
 class KeyComponents(NamedTuple):
     """The filled table of one program.
 
@@ -84,7 +87,7 @@ class KeyComponents(NamedTuple):
         Raises:
           KeyError: a name of `TABLE` is missing.
         """
-        filled = {**rows, "format": component("format", KEY_SCHEMA)}
+        filled = {**rows, "format": _FORMAT}
         return cls(tuple(filled[name] for name in TABLE))
 
     def large_values(self) -> dict[str, Any]:
@@ -100,9 +103,17 @@ def derive_key(rows: Iterable[tuple[str, str]]) -> str:
     """The key of `(name, hexadecimal digest)` rows, as a header keeps them."""
     framed = bytearray()
     for name, digest in rows:
-        encoded = name.encode("utf-8")
         raw = bytes.fromhex(digest)
         if len(raw) != 32:
             raise ValueError(f"the digest of {name!r} has {len(raw)} bytes")
-        framed += struct.pack("<I", len(encoded)) + encoded + raw
+        framed += _FRAMES.get(name) or _frame(name)
+        framed += raw
     return hashlib.sha256(framed).hexdigest()
+
+
+def _frame(name: str) -> bytes:
+    encoded = name.encode("utf-8")
+    return struct.pack("<I", len(encoded)) + encoded
+
+
+_FRAMES = {name: _frame(name) for name in TABLE}

@@ -25,6 +25,9 @@ from rewarm.small_files import Modes
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
+# What one call reads of a file that is longer than its status says, in bytes; Linux reads no more than 2 GiB at once.
+_PART = 64 << 20
+
 # A header that says it is longer than this, in bytes, is not read for a list or for ranking.
 _LONGEST_HEADER = 16 << 20
 
@@ -37,8 +40,17 @@ def read(path: str) -> tuple[bytes, os.stat_result]:
       OSError: it cannot be read.
     """
     descriptor, status = _open(path)
-    with open(descriptor, "rb", buffering=0) as file:
-        return file.readall(), status
+    try:
+        # One call for nearly every file; it asks for a byte more, so that a file that grew meanwhile shows.
+        data = os.read(descriptor, status.st_size + 1)
+        if len(data) == status.st_size:
+            return data, status
+        parts = [data]
+        while parts[-1]:
+            parts.append(os.read(descriptor, _PART))
+        return b"".join(parts), status
+    finally:
+        os.close(descriptor)
 
 
 def _open(path: str) -> tuple[int, os.stat_result]:
