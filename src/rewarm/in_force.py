@@ -150,8 +150,6 @@ def default_directory() -> Path:
 
     The second is for a user without a home, or with one that he may not write to, as containers have it.
     """
-    import tempfile
-
     import platformdirs
 
     try:
@@ -160,6 +158,13 @@ def default_directory() -> Path:
         path = Path()
     if path.is_absolute() and _can_be_made(path):
         return path
+    return temporary_directory()
+
+
+def temporary_directory() -> Path:
+    """The user's own folder in the temporary folder, which need not be there yet."""
+    import tempfile
+
     return Path(tempfile.gettempdir()) / f"rewarm-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
 
 

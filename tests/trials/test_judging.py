@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import faulthandler
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -351,6 +352,65 @@ def test_the_lines_are_bounded(root: Path) -> None:
     kept = load(folder)
     assert kept == lines[-256:]
     assert (folder / "condemned.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+_NEXT = """
+import sys
+from pathlib import Path
+from rewarm.trials import Trials, drop, refused_keys
+root, key = Path(sys.argv[1]), "ab" * 32
+told = []
+trials = Trials(root, lambda *_: False, told.append)
+print(len(told), "not loaded" in (trials.refused(key) or ""), [one.key == key for one in refused_keys(root)])
+print(drop(root, key), refused_keys(root), Trials(root, lambda *_: False, told.append).refused(key), len(told))
+"""
+
+
+@pytest.mark.parametrize("base", ["home", "temporary"])
+@pytest.mark.parametrize(
+    "mount",
+    [
+        'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1"',
+        'mount -t tmpfs -o size=64k none "$1" && dd if=/dev/zero of="$1/full" bs=4k 2>"$1.log" || true',
+    ],
+    ids=["read-only", "full"],
+)
+def test_where_nothing_can_be_written_marks_lie_elsewhere(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, base: str
+) -> None:
+    """The entry cannot be taken out of the way, so its key is refused at once, and can be allowed again."""
+    prefix = next((way for way in (("unshare", "-m"), ("unshare", "-rm")) if _may_mount(way)), None)
+    if prefix is None:
+        pytest.skip("no mount namespaces here")
+    for name in ("home", "tmp"):
+        (tmp_path / name).mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", f"{tmp_path / 'tmp'}")
+    home = tmp_path / "home"
+    if base == "temporary":
+        home = root  # the cache directory is the default one itself
+        root = home / "rewarm"
+        root.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{home}")
+    script = f'{mount}; "$2" "$3" "$1" load crash; "$2" -c "$4" "$1"'
+    run = subprocess.run(
+        [*prefix, "sh", "-c", script, "sh", str(root), sys.executable, str(DYING), _NEXT],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stdout.splitlines() == ["ends", "1 True [True]", "1 [] None 1"], run.stderr
+    kept = tmp_path / ("home/rewarm" if base == "home" else "tmp") / f"{'' if base == 'home' else _temporary()}"
+    assert [path.stat().st_mode & 0o777 for path in kept.glob("elsewhere/*")] == [0o700]
+
+
+def _temporary() -> str:
+    return f"rewarm-{os.getuid()}"
+
+
+def _may_mount(prefix: tuple[str, ...]) -> bool:
+    trial = [*prefix, "mount", "-t", "tmpfs", "none", "/mnt"]
+    return shutil.which("unshare") is not None and subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
 def test_a_directory_where_nothing_can_be_made(root: Path) -> None:

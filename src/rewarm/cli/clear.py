@@ -18,9 +18,11 @@ _HISTORY = (
     "explain/.*.tmp",
     f"explain/values/{_HEX * 64}.json",
     "explain/values/.*.tmp",
-    f"trials/{_HEX * 16}/{_HEX}",
-    f"trials/[0-9]*-{_HEX * 8}.mark",
-    "trials/.lock",
+    *(
+        f"{folder}/{name}"
+        for folder in (trials.FOLDER, f"{trials.ELSEWHERE}/{_HEX * 16}")
+        for name in (f"{_HEX * 16}/{_HEX}", f"[0-9]*-{_HEX * 8}.mark", ".lock")
+    ),
     f"costs/{_HEX * 16}.jsonl",
     "costs/.*.tmp",
     ".*.json.*.tmp",

@@ -6,6 +6,7 @@ makes `Trials` says how an entry is taken out of the way.
 
 from rewarm.trials.condemned import Refused
 from rewarm.trials.judge import Verdict
-from rewarm.trials.trials import FOLDER, Trial, Trials, drop, refused_keys
+from rewarm.trials.place import ELSEWHERE, FOLDER
+from rewarm.trials.trials import Trial, Trials, drop, refused_keys
 
-__all__ = ["FOLDER", "Refused", "Trial", "Trials", "Verdict", "drop", "refused_keys"]
+__all__ = ["ELSEWHERE", "FOLDER", "Refused", "Trial", "Trials", "Verdict", "drop", "refused_keys"]

@@ -24,9 +24,9 @@ from rewarm.trials.attendant import attendant
 from rewarm.trials.condemned import Refused
 from rewarm.trials.judge import LOCK, Judge, PutAside, Verdict
 from rewarm.trials.marks import InHand, MarkFile
+from rewarm.trials.place import place_of, places_of
 from rewarm.trials.proved import Proved
 
-FOLDER = "trials"
 _DROP_WAIT = 5.0
 
 
@@ -61,14 +61,14 @@ class Trials:
 
     def __init__(self, root: Path, put_aside: PutAside, tell: Callable[[str], None], modes: Modes = PRIVATE) -> None:
         self._root = root
-        self._folder = root / FOLDER
+        self._folder = place_of(root)
         self._modes = modes
         self._host = host.host_id()
         self._proved = Proved(self._folder, self._host, modes)
         self.verdicts: tuple[Verdict, ...] = ()
         self._begin()
         self._judge(put_aside, tell)
-        self._refused = condemned.refused(condemned.load(self._folder))
+        self._refused = {one.key: one for one in refused_keys(root)}
         _all.append(self)
 
     def _begin(self) -> None:
@@ -208,7 +208,8 @@ if hasattr(os, "register_at_fork"):
 
 def refused_keys(root: Path) -> list[Refused]:
     """The keys that are neither loaded nor stored in a cache directory, the latest last."""
-    return sorted(condemned.refused(condemned.load(root / FOLDER)).values(), key=lambda one: one.until)
+    lines = [line for folder in places_of(root) for line in condemned.load(folder)]
+    return sorted(condemned.refused(lines).values(), key=lambda one: one.until)
 
 
 def drop(root: Path, key: str | None = None, modes: Modes = PRIVATE) -> int:
@@ -217,7 +218,10 @@ def drop(root: Path, key: str | None = None, modes: Modes = PRIVATE) -> int:
     Raises:
       OSError: it cannot be written, or another process kept the lock for five seconds.
     """
-    folder = root / FOLDER
+    return sum(_drop(folder, key, modes) for folder in places_of(root))
+
+
+def _drop(folder: Path, key: str | None, modes: Modes) -> int:
     if not (folder / condemned.NAME).exists():
         return 0
     with locks.held(folder / LOCK, _DROP_WAIT, modes) as lock:
