@@ -47,7 +47,10 @@ def test_a_journal_keeps_its_newer_half(tmp_path: Path) -> None:
     assert lines == [b"line %03d" % number for number in range(89, 100)]
 
 
-@pytest.mark.parametrize(("rights", "folder", "file"), [(0o700, 0o700, 0o600), (0o2770, 0o2770, 0o660)])
+@pytest.mark.parametrize(
+    ("rights", "folder", "file"),
+    [(0o700, 0o700, 0o600), (0o2770, 0o2770, 0o660), (0o770, 0o770, 0o660), (0o755, 0o700, 0o600)],
+)
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_what_is_made_has_the_rights_of_its_folder(
     tmp_path: Path, rights: int, folder: int, file: int, umask: int

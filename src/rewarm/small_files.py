@@ -32,10 +32,9 @@ SHARED = Modes(0o2770, 0o660)
 
 
 def modes_in(folder: Path) -> Modes:
-    """The rights of what is made in a folder: a group's where the folder is one (setgid, and the group may write)."""
+    """The rights of what is made in a folder: a group's where the group may write to the folder."""
     with contextlib.suppress(OSError):
-        rights = folder.stat().st_mode
-        if rights & stat.S_ISGID and rights & stat.S_IWGRP:
+        if folder.stat().st_mode & stat.S_IWGRP:
             return SHARED
     return PRIVATE
 

@@ -502,3 +502,22 @@ def test_long_work_shows_progress_on_a_terminal_alone(shelf: Path, arguments: li
 
 def _timeless(text: str) -> str:
     return re.sub(r"\d+ s ago", "now", text)
+
+
+def test_what_dead_writers_left_goes_everywhere(real: Path, tmp_path: Path) -> None:
+    """By gc and by verify --repair alike; what is younger than an hour, and what is not rewarm's, stays."""
+    copy = tmp_path / "copy"
+    shutil.copytree(real, copy)
+    places = ["ab", ".", "explain", "explain/values", "costs", "trials", "elsewhere/0123456789abcdef"]
+    for command in (("gc",), ("verify", "--repair")):
+        left = [copy / place / ".memo.1.0123abcd.tmp" for place in places]
+        young, foreign = copy / "costs" / ".new.1.0123abcd.tmp", copy / "mine" / ".memo.1.0123abcd.tmp"
+        for path in (*left, young, foreign):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("x")
+            if path != young:
+                os.utime(path, (time.time() - 2 * DAY,) * 2)
+        assert rewarm(*command, "--dir", str(copy)).code == 0
+        assert [path for path in left if path.exists()] == []
+        assert young.exists()
+        assert foreign.exists()

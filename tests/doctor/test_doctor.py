@@ -500,6 +500,15 @@ def test_entries_that_are_not_usable(copy: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("what", ["folder", "fifo", "link"])
+def test_something_else_in_the_place_of_an_entry(copy: Path, what: str) -> None:
+    entry = entries(copy)[0]
+    aside = entry.rename(copy / "aside")
+    {"folder": entry.mkdir, "fifo": lambda: os.mkfifo(entry), "link": lambda: entry.symlink_to(aside)}[what]()
+    verdict, words = doctor("--dir", str(copy)).the("entries")
+    assert (verdict, words[:52]) == ("problem", "in the place of 1 entries there is something else: a")
+
+
 def test_keys_that_are_refused(copy: Path) -> None:
     (copy / "trials").mkdir(exist_ok=True)
     key = entries(copy)[0].name

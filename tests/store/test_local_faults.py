@@ -575,6 +575,26 @@ def test_the_tag_says_what_backups_look_for(store: LocalStore) -> None:
     assert not store.is_ours()
 
 
+@pytest.mark.parametrize("what", ["fifo", "folder", "broken link"])
+def test_what_has_the_name_of_the_tag_gives_way_to_it(store: LocalStore, what: str) -> None:
+    tag = store.root / "CACHEDIR.TAG"
+    store.root.mkdir()
+    {"fifo": lambda: os.mkfifo(tag), "folder": tag.mkdir, "broken link": lambda: tag.symlink_to("nowhere")}[what]()
+    assert not store.is_ours()
+    assert store.prepare() is None
+    assert store.is_ours()
+
+
+def test_a_folder_of_somebodys_under_the_tag_s_name_stays(store: LocalStore) -> None:
+    (store.root / "CACHEDIR.TAG").mkdir(parents=True)
+    (store.root / "CACHEDIR.TAG" / "mine").write_text("mine")
+    assert store.prepare() is None
+    store.put(KEY, b"x")
+    assert store.get(KEY) == b"x"
+    assert (store.root / "CACHEDIR.TAG" / "mine").read_text() == "mine"
+    assert not store.is_ours()
+
+
 def test_an_entry_lies_where_the_layout_says(store: LocalStore) -> None:
     store.put(KEY, b"x")
     books = ["sizes", f"{SHARD}/.usage"]

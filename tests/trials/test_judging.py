@@ -410,7 +410,9 @@ def _temporary() -> str:
 
 def _may_mount(prefix: tuple[str, ...]) -> bool:
     trial = [*prefix, "mount", "-t", "tmpfs", "none", "/mnt"]
-    return shutil.which("unshare") is not None and subprocess.run(trial, capture_output=True, check=False).returncode == 0
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
 def test_a_directory_where_nothing_can_be_made(root: Path) -> None:

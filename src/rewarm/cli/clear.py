@@ -8,25 +8,9 @@ import click
 
 from rewarm import trials
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, progress, size
+from rewarm.cli.leftovers import HISTORY
 from rewarm.ledger import savings
 from rewarm.store import LocalStore
-
-_HEX = "[0-9a-f]"
-_HISTORY = (
-    f"runs/{'[0-9]' * 8}T{'[0-9]' * 6}Z-[0-9]*-{_HEX * 8}.jsonl",
-    "explain/[0-9a-f][0-9a-f].jsonl",
-    "explain/.*.tmp",
-    f"explain/values/{_HEX * 64}.json",
-    "explain/values/.*.tmp",
-    *(
-        f"{folder}/{name}"
-        for folder in (trials.FOLDER, f"{trials.ELSEWHERE}/{_HEX * 16}")
-        for name in (f"{_HEX * 16}/{_HEX}", f"[0-9]*-{_HEX * 8}.mark", ".lock")
-    ),
-    f"costs/{_HEX * 16}.jsonl",
-    "costs/.*.tmp",
-    ".*.json.*.tmp",
-)
 
 
 @click.command()
@@ -46,7 +30,8 @@ def command(everything: bool, directory: str | None, as_json: bool) -> None:
     store = open_store(directory)
     if not store.is_ours():
         raise click.ClickException(
-            f"{store.root} carries no CACHEDIR.TAG of rewarm, so nothing is removed there; is it the right directory?"
+            f"{store.root} carries no CACHEDIR.TAG of rewarm, so nothing is removed there; is it the right directory? "
+            f"If it is, any program that uses it writes the tag, once nothing else has its name"
         )
     entries, total = 0, 0
     for info in progress(store.scan(), "removing entries"):
@@ -54,7 +39,7 @@ def command(everything: bool, directory: str | None, as_json: bool) -> None:
         entries, total = entries + 1, total + info.size
     # After the entries: on a full disk there is room for it only now.
     _keep_savings(store, everything)
-    leftovers = store.remove_leftovers(_HISTORY)
+    leftovers = store.remove_leftovers(HISTORY)
     if as_json:
         print_json({"directory": str(store.root), "entries": entries, "bytes": total, "leftovers": leftovers})
     else:

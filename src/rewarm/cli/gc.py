@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
 
 from rewarm import settings
 from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, progress, seconds, size, table
+from rewarm.cli.leftovers import orphans
 from rewarm.policy import Bounds
 from rewarm.store import LocalStore
 from rewarm.store.collection import Removed
@@ -41,6 +43,10 @@ def command(
     store = open_store(directory, shared=asked.shared)
     bounds = bounds_of(asked, held=sum(info.size for info in store.scan()))
     removed = list(progress(store.collect(bounds, dry_run=dry_run), "removing entries"))
+    if not dry_run:
+        for path in orphans(store):
+            with contextlib.suppress(OSError):  # another's, in a shared directory
+                path.unlink()
     if as_json:
         print_json(_plain(store, bounds, removed, dry_run))
     else:

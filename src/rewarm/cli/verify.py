@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,14 +10,11 @@ from typing import NamedTuple
 import click
 
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress
+from rewarm.cli.leftovers import orphans
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.store import LocalStore
 from rewarm.store.inventory import Item, verify
-
-# A temporary file older than this, in seconds, has lost its writer.
-_ORPHAN_AFTER = 3600.0
-_TEMPORARIES = ("[0-9a-f][0-9a-f]/.*.tmp", "explain/.*.tmp", "explain/values/.*.tmp", ".*.tmp")
 
 
 class _Found(NamedTuple):
@@ -60,21 +56,10 @@ def _look(store: LocalStore) -> _Found:
     items = [verify(store, info) for info in progress(infos, "checking entries", len(infos))]
     misplaced = [Item(info, None, _MISPLACED) for info in store.misplaced()]
     bad = [item for item in items if item.problem is not None]
-    return _Found(len(items) + len(misplaced), bad + misplaced, list(_leftovers(store)))
+    return _Found(len(items) + len(misplaced), bad + misplaced, list(orphans(store)))
 
 
 _MISPLACED = "not a regular file"
-
-
-def _leftovers(store: LocalStore) -> Iterator[Path]:
-    """What writers left that died; of a writer that lives, the file is younger."""
-    for pattern in _TEMPORARIES:
-        for path in store.root.glob(pattern):
-            try:
-                if time.time() - path.lstat().st_mtime > _ORPHAN_AFTER and not path.is_dir():
-                    yield path
-            except OSError:  # removed since
-                continue
 
 
 def _put_aside(store: LocalStore, bad: list[Item]) -> Iterator[str]:

@@ -24,6 +24,7 @@ def checks(facts: Facts) -> Iterator[Check]:
     """All of this file."""
     yield from _ended_processes(facts)
     store = LocalStore(facts.directory)
+    yield from _in_the_way(store)
     chosen = _newest(store)
     if not chosen:
         return
@@ -64,6 +65,13 @@ def _ended_processes(facts: Facts) -> Iterator[Check]:
         yield Check(
             "entries", "problem", found, "rewarm quarantine ls has the reasons, and allow lets one be tried again"
         )
+
+
+def _in_the_way(store: LocalStore) -> Iterator[Check]:
+    number = sum(1 for _ in store.misplaced())
+    if number:
+        found = f"in the place of {number} entries there is something else: a folder, a link, a pipe"
+        yield Check("entries", "problem", found, "rewarm verify --repair puts them aside; programs do so by themselves")
 
 
 def _newest(store: LocalStore) -> list[EntryInfo]:

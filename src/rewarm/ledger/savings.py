@@ -42,7 +42,6 @@ import dataclasses
 import json
 import math
 import os
-import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -345,16 +344,10 @@ def _save(root: Path, savings: Savings) -> None:
     data = json.dumps(fields, separators=(",", ":")).encode("ascii")
     path = root / FILE
     try:
-        small_files.replace(path, data, _mode(root))
+        small_files.replace(path, data)
         _force_to_disk(path)
     except OSError as error:
         raise NotFoldedError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _mode(root: Path) -> int:
-    """A group's directory has a group's files."""
-    group = root.stat().st_mode & stat.S_IWGRP
-    return small_files.SHARED.file if group else small_files.PRIVATE.file
 
 
 def _force_to_disk(path: Path) -> None:
@@ -395,7 +388,7 @@ def _lock(root: Path) -> Iterator[None]:
     """
     path = root / LOCK
     try:
-        mode = _mode(root)
+        mode = small_files.modes_in(root).file
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), mode)
         if mode != small_files.PRIVATE.file:
             with contextlib.suppress(OSError):  # not ours: whoever made it gave it its mode

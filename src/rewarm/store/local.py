@@ -356,15 +356,21 @@ class LocalStore:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         small_files.make_folder(self.root, self._modes.directory)
         tag = self.root / TAG_NAME
-        if not tag.exists():
-            temporary = temporary_for(self._place, TAG_NAME)
-            try:
-                write(create(temporary, self._modes), _TAG)
-                os.replace(temporary, tag)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
+        if not tag.is_file():
+            with contextlib.suppress(OSError):
+                tag.rmdir()  # an empty folder has no business here, and a full one stays
+            if not tag.is_dir():
+                self._write_tag(tag)
+
+    def _write_tag(self, tag: Path) -> None:
+        temporary = temporary_for(self._place, TAG_NAME)
+        try:
+            write(create(temporary, self._modes), _TAG)
+            os.replace(temporary, tag)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
     def _remove_books(self) -> None:
         for path in (self.root / totals.NAME, *(self.root / shard / usage.NAME for shard in SHARDS)):

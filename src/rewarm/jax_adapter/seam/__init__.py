@@ -1,0 +1,90 @@
+"""The seam: the one function of JAX that rewarm replaces, and everything else of `jax._src` that rewarm reads.
+
+Not promised: that a future JAX keeps any of this. `probe` looks before anything is replaced.
+
+Nothing outside this folder touches a private module of JAX.
+"""
+
+from rewarm.jax_adapter.seam.backends import backend_obstacle, compile_smallest, topology
+from rewarm.jax_adapter.seam.callbacks import (
+    jitted_parts,
+    jitted_type,
+    partitioning_call,
+    registered_as_tree,
+    trace_context,
+)
+from rewarm.jax_adapter.seam.compile_step import (
+    Call,
+    CompileFunction,
+    before_compile_step,
+    cache_log,
+    compile_now,
+    compiler_log,
+    current,
+    drop_override,
+    hide_from_tracebacks,
+    install,
+    jaxlib_version,
+    note_compile_after_miss,
+    probe,
+    verification_error,
+    version,
+)
+from rewarm.jax_adapter.seam.copies import (
+    Copy,
+    backends_are_up,
+    buffers,
+    compile_copy,
+    copy_of,
+    optimised_programs,
+    run_once,
+    serialised_programs,
+)
+from rewarm.jax_adapter.seam.loading import client_with, initialise_lapack, load_bytes, untyped_targets
+from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
+from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
+
+__all__ = [
+    "Call",
+    "CompileFunction",
+    "Copy",
+    "JaxOptions",
+    "array_of",
+    "backend_obstacle",
+    "backends_are_up",
+    "before_compile_step",
+    "buffers",
+    "cache_log",
+    "client_with",
+    "compile_copy",
+    "compile_now",
+    "compile_smallest",
+    "compiler_log",
+    "copy_of",
+    "current",
+    "drop_override",
+    "hide_from_tracebacks",
+    "initialise_lapack",
+    "install",
+    "jaxlib_version",
+    "jitted_parts",
+    "jitted_type",
+    "load_bytes",
+    "note_compile_after_miss",
+    "optimised_programs",
+    "partitioning_call",
+    "probe",
+    "read_options",
+    "registered_as_tree",
+    "remember_defaults",
+    "run_once",
+    "salt_of_hooks",
+    "serialised_programs",
+    "topology",
+    "trace_context",
+    "untyped_targets",
+    "unwatch_runs",
+    "verification_error",
+    "version",
+    "watch_runs",
+]
