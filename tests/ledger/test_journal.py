@@ -444,7 +444,7 @@ def test_a_descriptor_that_is_somebody_elses_now_is_not_written_to(cache: Path, 
         writer.event({"number": 0})
         os.closerange(3, 256)
         others = [os.open(sys.argv[2], os.O_RDWR | os.O_CREAT, 0o600) for _ in range(8)]
-        assert writer._descriptor in others
+        assert writer._file.descriptor in others
         writer.event({"number": 1}); writer.end({})
         assert [os.fstat(other).st_size for other in others] == [0] * 8
         print(writer.problem)

@@ -59,6 +59,7 @@ from pathlib import Path
 from typing import Any
 
 from rewarm import locks, small_files
+from rewarm.own_file import OwnFile
 
 RUNS = "runs"
 SUFFIX = ".jsonl"
@@ -125,8 +126,7 @@ class RunWriter:
         self._id = _new_id(self._started)
         self._parent = parent
         self._problem: str | None = None
-        self._descriptor: int | None = None
-        self._made: os.stat_result | None = None
+        self._file = OwnFile()
         self._quiet = False
         self._torn = False
         self._events = 0
@@ -171,7 +171,7 @@ class RunWriter:
 
     def _has_room(self, length: int) -> bool:
         """Whether a line may be added to the file, which is made here if need be."""
-        if self._descriptor is None and not self._quiet:
+        if self._file.descriptor is None and not self._quiet:
             self._open()
         status = None if self._quiet else self._look()
         if status is None:
@@ -184,30 +184,19 @@ class RunWriter:
 
     def _look(self) -> os.stat_result | None:
         """The state of the open file; `None` where there is none, or it is not ours any more."""
-        if self._descriptor is None or self._made is None:
-            return None
-        try:
-            status = os.fstat(self._descriptor)
-        except OSError:
-            status = None
-        if status is None or (status.st_dev, status.st_ino) != (self._made.st_dev, self._made.st_ino):
+        status = self._file.status()
+        if self._file.lost:
             self._quiet = True
-            self._descriptor = None  # the number is somebody else's now: not to be closed either
-            self._note("the program closed it")
-            return None
-        if status.st_nlink < self._made.st_nlink:
-            self._note("it was removed")
-            self._close()
-            return None
+            self._note(self._file.lost)
         return status
 
     def _open(self) -> None:
         # Quiet until all is well: so it stays after a failure, and after a Ctrl-C at any point of this.
         self._quiet = True
         try:
-            descriptor = self._descriptor = self._create()
+            descriptor = self._create()
+            self._file.take(descriptor)
             locks.try_lock(descriptor)  # held until the last descriptor of the file is closed
-            self._made = os.fstat(descriptor)
         except (OSError, ValueError) as error:  # ValueError: a path that no file system has
             self._note(error)
             self._close()
@@ -243,7 +232,7 @@ class RunWriter:
 
     def _append(self, line: bytes) -> bool:
         """Write one line: one system call, unless the disk takes only a part of it."""
-        descriptor = self._descriptor
+        descriptor = self._file.descriptor
         if descriptor is None:
             return False
         data = memoryview(b"\n" + line if self._torn else line)
@@ -258,12 +247,10 @@ class RunWriter:
 
     def _close(self) -> None:
         self._quiet = True
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            try:
-                os.close(descriptor)
-            except OSError as error:  # a network file system may say here what it could not write
-                self._note(error)
+        try:
+            self._file.close()
+        except OSError as error:  # a network file system may say here what it could not write
+            self._note(error)
 
     def _note(self, why: OSError | ValueError | str) -> bool:
         """Remember the first trouble; returns False, for callers that say whether all went well."""

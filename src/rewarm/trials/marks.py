@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rewarm import locks
+from rewarm.own_file import OwnFile
 from rewarm.small_files import Modes, make_folder
 from rewarm.trials.witness import Testimony, testimony
 
@@ -129,25 +130,24 @@ class MarkFile:
         self._host = host
         self._modes = modes
         self._path = folder
-        self._descriptor: int | None = None
-        self._made: os.stat_result | None = None
+        self._file = OwnFile()
 
     @property
     def descriptor(self) -> int | None:
         """The open file; `None` where there is none."""
-        return self._descriptor if self._look() is not None else None
+        return self._file.descriptor if self._file.status() is not None else None
 
     def write(self, line: str) -> bool:
         """Add a line to the mark, which is there already; whether it is in the file.
 
         A mark that cannot be written to (a full disk) is removed: half of the truth would accuse the innocent.
         """
-        status = self._look()
-        if status is None or self._descriptor is None:
+        descriptor = self.descriptor
+        if descriptor is None:
             return False
         data = line.encode("ascii")
         try:
-            whole = os.write(self._descriptor, data) == len(data)
+            whole = os.write(descriptor, data) == len(data)
         except OSError:
             whole = False
         if not whole:
@@ -156,12 +156,12 @@ class MarkFile:
 
     def make(self) -> bool:
         """Make the mark if there is none; whether it was made now."""
-        if self._look() is not None:
+        if self._file.status() is not None:
             return False
         try:
-            self._descriptor = self._create()
-            locks.try_lock(self._descriptor)
-            self._made = os.fstat(self._descriptor)
+            descriptor = self._create()
+            self._file.take(descriptor)
+            locks.try_lock(descriptor)
         except OSError:  # read-only, full, gone
             self._close()
             return False
@@ -169,45 +169,30 @@ class MarkFile:
 
     def start_anew_if_long(self) -> None:
         """Empty a mark that has grown long. Only while nothing is in hand."""
-        status = self._look()
-        if status is not None and status.st_size > _LONG and self._descriptor is not None:
+        status, descriptor = self._file.status(), self._file.descriptor
+        if status is not None and status.st_size > _LONG and descriptor is not None:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, 0)
+                os.ftruncate(descriptor, 0)
                 self.write(self._header())
 
     def touch(self) -> None:
         """Show that the process is alive."""
-        if self._look() is not None and self._descriptor is not None:
+        descriptor = self.descriptor
+        if descriptor is not None:
             with contextlib.suppress(OSError, NotImplementedError):
-                os.utime(self._descriptor if os.utime in os.supports_fd else self._path)
+                os.utime(descriptor if os.utime in os.supports_fd else self._path)
 
     def remove(self) -> None:
         """The process has nothing in hand, or ends as it should."""
-        if self._look() is not None:
+        if self._file.status() is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()
             self._close()
 
     def leave(self) -> None:
         """In a forked child: the mark is the parent's. Closing leaves its lock, since the parent has the file open."""
-        if self._look() is not None:
+        if self._file.status() is not None:
             self._close()
-
-    def _look(self) -> os.stat_result | None:
-        """The state of the open file; `None` where there is none, or it is not ours any more."""
-        if self._descriptor is None or self._made is None:
-            return None
-        try:
-            status = os.fstat(self._descriptor)
-        except OSError:
-            status = None
-        if status is None or (status.st_dev, status.st_ino) != (self._made.st_dev, self._made.st_ino):
-            self._descriptor = None  # the number is somebody else's now: not to be closed either
-            return None
-        if status.st_nlink < self._made.st_nlink:
-            self._close()
-            return None
-        return status
 
     def _create(self) -> int:
         self._path = self._folder / f"{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
@@ -225,7 +210,5 @@ class MarkFile:
         return f"{_HEADER} {self._host} {os.getpid()}\n"
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        with contextlib.suppress(OSError):
+            self._file.close()
