@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,11 @@ logger = logging.getLogger("rewarm")
 # compared in about 20 ms; larger ones when somebody asks.
 INLINE_BYTES = 3 * 1024
 
+# What comparing lines may take of a start, unless the user asked for explanations: this many seconds, and a hundredth of
+# what the misses took to compile. A cold start of a hundred small programs would else pay a tenth for what nobody reads.
+_FREE_SECONDS = 0.05
+_SHARE = 0.01
+
 _SHAPES_SHOWN = 5
 _STARTED = time.time()
 
@@ -40,18 +46,28 @@ _STARTED = time.time()
 # has just looked for.
 _MEANWHILE = 3600.0
 
-_UNKNOWN = Finding("unfinished", "too large to be compared while it runs; rewarm explain says where they differ")
+_UNKNOWN = Finding("unfinished", "not compared while it runs; rewarm explain says where they differ")
 
 # The bytecode's digests do not tell a constant from another attribute.
 _CONSTANTS = Finding("constants", "the same operations with other constants, or another attribute such as an axis")
 
 
 class Explainer:
-    """Explains the misses of one store. Safe for any number of threads; never raises."""
+    """Explains the misses of one store. Safe for any number of threads; never raises.
 
-    def __init__(self, store: Store | None, catalogue: Catalogue) -> None:
+    Args:
+      store: where entries lie; `None`: nothing is compared.
+      catalogue: what was seen before.
+      thorough: compare the lines of small programs whatever it takes; else only within a hundredth of compiling.
+    """
+
+    def __init__(self, store: Store | None, catalogue: Catalogue, *, thorough: bool = True) -> None:
         self._store = store
         self._catalogue = catalogue
+        self._thorough = thorough
+        self._asked = threading.local()
+        self._compared_for = 0.0
+        self._compiled_for = 0.0
 
     def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
         """Why `request` is a miss, besides the `reason` that the cache has."""
@@ -62,19 +78,24 @@ class Explainer:
         if self._store is None or request.evidence is None or reason.startswith(CANNOT_READ):
             return _said("unfinished", reason)
         try:
-            return self._compared(request, _remembered(request), quarantined)
+            one = _remembered(request)
+            self._asked.about = request, one  # the thread that asks remembers it too, a compile later
+            return self._compared(request, one, quarantined)
         except Exception as error:
             logger.debug("rewarm: no explanation for %s", request.program, exc_info=True)
             return _said("unfinished", f"it cannot be explained: {type(error).__name__}: {error}")
 
     def remember(self, request: Request[Any], event: Event) -> None:
         """Keep a finished miss for later ones."""
+        self._compiled_for += event.seconds.compile
         if request.components is None or request.evidence is None or event.key is None or self._store is None:
             return
         try:
             why = event.not_stored or ""
             outcome = STORED if event.stored else NOT_STORED
-            one = _remembered(request)
+            asked, known = getattr(self._asked, "about", (None, None))
+            one = known if known is not None and asked is request else _remembered(request)
+            self._asked.about = None, None
             values = {row.digest: row.value for row in request.components.rows if row.value is not None}
             self._catalogue.remember(one._replace(outcome=outcome, why=why, time=event.time), values)
         except Exception:
@@ -138,11 +159,18 @@ class Explainer:
     def _programs(self, request: Request[Any], wanted: Remembered, one: Remembered) -> Difference:
         """By their lines where both are small and one is stored, else by their shapes."""
         assert request.evidence is not None
-        if len(request.evidence.canonical) <= INLINE_BYTES and one.outcome == STORED:
+        small = len(request.evidence.canonical) <= INLINE_BYTES
+        if small and one.outcome == STORED and self._has_time():
+            since = time.perf_counter()
             before = self._stored_listing(one.key)
-            if before is not None:
-                return compare_programs(before, list_operations(request.evidence.source()))
+            found = before and compare_programs(before, list_operations(request.evidence.source()))
+            self._compared_for += time.perf_counter() - since
+            if found is not None:
+                return found
         return Difference((), (_by_shape(wanted, one),))
+
+    def _has_time(self) -> bool:
+        return self._thorough or self._compared_for < _FREE_SECONDS + _SHARE * self._compiled_for
 
     def _stored_listing(self, key: str) -> Listing | None:
         assert self._store is not None

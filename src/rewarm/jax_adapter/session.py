@@ -75,8 +75,9 @@ def _plain(in_force: Settings) -> dict[str, Any]:
 class _LateExplainer:
     """The explainer, imported at the first miss: a start that finds everything needs none of it."""
 
-    def __init__(self, store: LocalStore | None, directory: Path) -> None:
+    def __init__(self, store: LocalStore | None, directory: Path, *, thorough: bool) -> None:
         self._place = store, directory
+        self._thorough = thorough
 
     @functools.cached_property
     def _explainer(self) -> Explainer:
@@ -84,7 +85,7 @@ class _LateExplainer:
         from rewarm.explain import Explainer as Real
 
         store, directory = self._place
-        return Real(store, Catalogue(directory))
+        return Real(store, Catalogue(directory), thorough=self._thorough)
 
     def explain(self, request: Request[Any], reason: str, quarantined: str | None) -> Explanation:
         """See `cache.Explainer`."""
@@ -197,7 +198,7 @@ class Session:
             flights=self._flights,
             observer=observer,
             run=self._runs.of(in_force) if writable is not None else None,
-            explainer=_LateExplainer(store, in_force.directory),
+            explainer=_LateExplainer(store, in_force.directory, thorough=in_force.explain),
             level=in_force.compression_level,
             strict=in_force.strict,
             check_contents=in_force.check_contents,
