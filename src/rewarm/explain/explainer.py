@@ -34,8 +34,9 @@ logger = logging.getLogger("rewarm")
 # compared in about 20 ms; larger ones when somebody asks.
 INLINE_BYTES = 3 * 1024
 
-# What comparing lines may take of a start, unless the user asked for explanations: this many seconds, and a hundredth of
-# what the misses took to compile. A cold start of a hundred small programs would else pay a tenth for what nobody reads.
+# What comparing lines may take of a start, unless the user asked for explanations: this many seconds, and a hundredth
+# of what the misses took to compile. A cold start of a hundred small programs would else pay a tenth for what nobody
+# reads.
 _FREE_SECONDS = 0.05
 _SHARE = 0.01
 
