@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+import rewarm
 from conftest import Program, clean_environment, entries, execute
 
 pytestmark = pytest.mark.contract
@@ -65,6 +67,18 @@ def test_not_asked_for_is_off(program: Program, cache: Path) -> None:
         run = program(PLAIN + "\n    import sys; print('rewarm' in sys.modules)", **env)
         assert run.err == ""
         assert not cache.exists()
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_broken_installation_stops_no_program(program: Program, cache: Path, tmp_path: Path, on: bool) -> None:
+    """Files of two versions, as an upgrade leaves them that was cut off."""
+    copy = tmp_path / "site" / "rewarm"
+    shutil.copytree(Path(rewarm.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "setting_values.py").write_text("")
+    run = program(PLAIN, PYTHONPATH=str(copy.parent), **({"REWARM_DIR": str(cache)} if on else {}))
+    assert (run.code, run.out) == (0, "576.0\n")
+    assert "rewarm: cannot be turned on, its installation is broken; reinstall it" in run.err
+    assert not cache.exists()
 
 
 def test_plugin_does_nothing_fast_when_not_asked(program: Program) -> None:

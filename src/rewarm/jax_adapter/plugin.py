@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import sys
-
-from rewarm import settings
+from typing import Any
 
 
 def initialize() -> None:
@@ -17,12 +17,22 @@ def initialize() -> None:
 
     Does nothing, and imports nothing, otherwise.
     """
-    already = "rewarm.jax_adapter.activation" in sys.modules
-    if already or settings.environment_mentions_rewarm():
-        _import_activation()
-        from rewarm.jax_adapter import activation
-
+    try:
+        activation = _activation_if_asked()
+    except Exception:  # an upgrade that was cut off, files of two versions: JAX would end every program of the user's
+        logging.getLogger("rewarm").exception("rewarm: cannot be turned on, its installation is broken; reinstall it")
+        return
+    if activation is not None:
         activation.turn_on_if_asked()
+
+
+def _activation_if_asked() -> Any:
+    from rewarm import settings
+
+    if "rewarm.jax_adapter.activation" in sys.modules or settings.environment_mentions_rewarm():
+        _import_activation()
+        return sys.modules["rewarm.jax_adapter.activation"]
+    return None
 
 
 def _import_activation() -> None:
