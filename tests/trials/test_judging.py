@@ -18,7 +18,7 @@ from dying import CONTENT, KEY
 from rewarm.host import host_id
 from rewarm.small_files import PRIVATE
 from rewarm.trials import Trials, drop, refused_keys
-from rewarm.trials.condemned import CONDEMNED, STRIKE, Line, load, save
+from rewarm.trials.condemned import CONDEMNED, Line, load, save
 from rewarm.trials.marks import InHand, begun
 
 DYING = Path(__file__).with_name("dying.py")
@@ -112,11 +112,30 @@ def test_who_is_ended_from_outside_or_by_a_line_of_python_condemns_nothing(root:
     assert refused_keys(root) == []
 
 
-def test_without_a_witness_a_death_in_a_first_run_counts_from_the_second_time(root: Path) -> None:
-    die(root, "handler,load,loaded,run", "crash")
-    assert Next(root).aside == []
-    die(root, "handler,load,loaded,run", "crash")
-    assert len(Next(root).aside) == 1
+def test_without_a_witness_a_death_soon_after_a_first_run_began_counts_at_once(root: Path) -> None:
+    """And the key is refused after four: whoever ended it from outside did so four times within two seconds."""
+    for number in range(4):
+        assert refused_keys(root) == []
+        die(root, "handler,load,loaded,run", "crash")
+        after = Next(root)
+        assert len(after.aside) == 1
+        assert ("not loaded and not stored" in after.told[0]) is (number == 3)
+        forget_the_content(root)
+    assert [one.key for one in refused_keys(root)] == [KEY]
+
+
+def forget_the_content(root: Path) -> None:
+    """As if each had been another entry of the key, since the tests have one."""
+    lines = load(root / "trials")
+    save(root / "trials", [line._replace(content=f"{number:064x}") for number, line in enumerate(lines)], PRIVATE)
+
+
+@pytest.mark.parametrize("how", ["kill", "term", "abort", "_exit", "crash"])
+def test_without_a_witness_a_later_death_condemns_nothing(root: Path, how: str) -> None:
+    """As under `absl.app.run` and pytest, whose handler of fatal signals is on."""
+    die(root, "handler,load,loaded,run,wait,wait,wait", how)
+    after = Next(root)
+    assert (after.aside, after.told, marks(root), load(root / "trials")) == ([], [], [], [])
 
 
 def test_the_handler_is_given_back(root: Path) -> None:
@@ -207,13 +226,18 @@ def test_a_program_that_closes_our_file_writes_into_no_other(root: Path) -> None
     assert (root / "other").read_text() == ""
 
 
-def test_a_death_long_after_a_run_began_counts_from_the_second_time(root: Path) -> None:
-    left_mark(root, in_hand("running", ago=40.0))
-    first = Next(root)
-    assert (first.aside, first.told) == ([], [])
-    assert [line.what for line in load(root / "trials")] == [STRIKE]
-    left_mark(root, in_hand("running", ago=40.0))
-    assert len(Next(root).aside) == 1
+def test_a_death_long_after_a_run_began_condemns_nothing(root: Path) -> None:
+    for _ in range(3):
+        left_mark(root, in_hand("running", ago=40.0))
+        after = Next(root)
+        assert (after.aside, after.told, load(root / "trials")) == ([], [], [])
+
+
+def test_an_entry_that_stays_and_was_not_seen_to_end_it_is_refused_the_second_time(root: Path) -> None:
+    left_mark(root, in_hand("running", ago=1.0))
+    assert Next(root, gone=False).trials.refused(KEY) is None
+    left_mark(root, in_hand("running", content="ef" * 32, ago=1.0))
+    assert Next(root, gone=False).trials.refused(KEY) is not None
 
 
 def test_a_death_long_after_a_load_began_counts_at_once(root: Path) -> None:

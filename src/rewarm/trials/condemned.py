@@ -5,12 +5,12 @@ Not promised: memory for ever. A line counts for 30 days, and of more than 256 t
     <root>/trials/condemned.jsonl    one JSON object on each line, in ASCII, oldest first
 
     line := {"key":, "content": digest of the entry, "program":, "reason":, "time": seconds since the epoch, "host":,
-             "what": "condemned" | "strike", "stays": whether the entry could not be taken out of the way}
+             "what": "condemned" | "unseen", "stays": whether the entry could not be taken out of the way}
 
 One condemned entry is rebuilt. When a second one of the same key is condemned, what is compiled for this key cannot
 be loaded: the key is refused, neither loaded nor stored. It does not matter on which hosts that was: a container may
-be another host at each start, and a crash costs more than a compile. A strike is a death that may have had another
-cause; the next one of the same key counts.
+be another host at each start, and a crash costs more than a compile. A death that nobody saw may have had another
+cause: of those it takes four; and two, where the entry could not be taken out of the way.
 
 The file is replaced as a whole, under the lock of `Trials`; where there are no locks, one of two lines that are
 written at the same moment is lost, and that crash is judged as the first one of its key again.
@@ -29,12 +29,13 @@ from rewarm.small_files import Modes, contents, replace
 
 NAME = "condemned.jsonl"
 REFUSED_FOR = 30 * 86_400.0
-CONDEMNED, STRIKE = "condemned", "strike"
+CONDEMNED, UNSEEN = "condemned", "unseen"
 
 _KEPT = 256
 _FILE_BYTES = 1 << 20
 _KEY = re.compile(r"[0-9a-f]{64}")
 _TIMES_UNTIL_REFUSED = 2
+_UNSEEN_UNTIL_REFUSED = 4
 
 
 class Line(NamedTuple):
@@ -47,7 +48,7 @@ class Line(NamedTuple):
       reason: what happened, in words.
       time: when it was judged, in seconds since the epoch.
       host: where the process died.
-      what: `CONDEMNED` or `STRIKE`.
+      what: `CONDEMNED`, or `UNSEEN` where nobody saw what ended the process.
       stays: whether the entry could not be taken out of the way.
     """
 
@@ -103,13 +104,16 @@ def refused(lines: Iterable[Line]) -> dict[str, Refused]:
     """The keys that are refused, by key."""
     by_key: dict[str, list[Line]] = {}
     for line in lines:
-        if line.what == CONDEMNED:
-            by_key.setdefault(line.key, []).append(line)
+        by_key.setdefault(line.key, []).append(line)
     return {key: _refusal(deaths) for key, deaths in by_key.items() if _is_refused(deaths)}
 
 
 def _is_refused(deaths: list[Line]) -> bool:
-    return len(deaths) >= _TIMES_UNTIL_REFUSED or any(line.stays for line in deaths)
+    seen = [line for line in deaths if line.what == CONDEMNED]
+    stayed = sum(line.stays for line in deaths)
+    if len(seen) >= _TIMES_UNTIL_REFUSED or any(line.stays for line in seen) or stayed >= _TIMES_UNTIL_REFUSED:
+        return True
+    return len(deaths) >= _UNSEEN_UNTIL_REFUSED
 
 
 def _refusal(deaths: list[Line]) -> Refused:

@@ -2,9 +2,10 @@
 
 Not promised: the truth. Where a fatal signal left its report (`witness.py`), who was in hand is condemned for it,
 unless it struck at a line of the user's. Where a report would have been left and there is none, the process was ended
-from outside or by itself, and nobody is. Where there was no witness (`faulthandler` was the user's, or a first run had
-lasted for 30 seconds), a death in a first run counts from the second time on, and one while loading, which takes
-milliseconds, at once: the innocent are rebuilt, which costs a compile.
+from outside or by itself, and nobody is. Where there was no witness (`faulthandler` was the user's, as under
+`absl.app.run` and pytest, or a first run had lasted for 30 seconds), a death within the first two seconds of a first
+run, or while loading, is taken for the entry's doing: the innocent are rebuilt, which costs a compile. A later death
+condemns nobody: what ends a process does so soon, and who is ended from outside may have been at work for long.
 
 A mark is judged once its process is dead. On the same host, a free lock says so. For marks of other hosts (a
 container with another name among them) a lock may be free because the file system keeps locks to one host, and some
@@ -31,7 +32,7 @@ from typing import NamedTuple
 from rewarm import locks
 from rewarm.small_files import Modes
 from rewarm.trials import condemned, marks
-from rewarm.trials.condemned import CONDEMNED, STRIKE, Line
+from rewarm.trials.condemned import CONDEMNED, UNSEEN, Line
 from rewarm.trials.marks import InHand, LeftMark
 
 LOCK = ".lock"
@@ -42,6 +43,9 @@ _LOOK = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) 
 
 # Where locks say nothing: silent for this long, in seconds, with something in hand, is dead; without, left behind.
 _SILENT = 60.0
+
+# Of a first run without a witness, in seconds: a longer one is more likely to be ended from outside than by the entry.
+_SOON = 2.0
 _LEFT = 86_400.0
 
 # Takes an entry out of the way: key, reason, digest of the entry; says whether it is gone.
@@ -127,8 +131,11 @@ class Judge:
     def _suspect(self, one: InHand, mark: LeftMark, died: float) -> None:
         if mark.witnessed and (mark.testimony is None or mark.testimony.users):
             return
+        unseen = mark.testimony is None and one.step == "running"
+        if unseen and died - one.since > _SOON:
+            return
         known = [line for line in self._lines if line.key == one.key]
-        if any(line.what == CONDEMNED and _same_event(one, line) for line in known):
+        if any(_same_event(one, line) for line in known):
             if one.content != one.key:
                 self._put_aside(one.key, known[-1].reason, one.content)
             return
@@ -136,11 +143,7 @@ class Judge:
         moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(died))
         how = f" with {mark.testimony.signal.lower()}" if mark.testimony is not None else ""
         reason = f"{what} ended process {mark.pid}{how} on {moment} UTC"
-        line = Line(one.key, one.content, one.program, reason, time.time(), mark.host, CONDEMNED)
-        unseen = mark.testimony is None and one.step == "running"
-        if unseen and not any(old.what == STRIKE for old in known):
-            self._remember(line._replace(what=STRIKE))
-            return
+        line = Line(one.key, one.content, one.program, reason, time.time(), mark.host, UNSEEN if unseen else CONDEMNED)
         line = line._replace(stays=not self._put_aside(one.key, reason, one.content))
         self._remember(line)
         self._verdicts.append(Verdict(line, one.key in condemned.refused(self._lines)))
