@@ -33,6 +33,13 @@ VARIABLES = {
     "shared": "REWARM_SHARED",
     "verify_sample": "REWARM_VERIFY_SAMPLE",
     "load_check": "REWARM_LOAD_CHECK",
+    "remote": "REWARM_REMOTE",
+    "namespace": "REWARM_NAMESPACE",
+    "read_namespaces": "REWARM_READ_NAMESPACES",
+    "upload_seconds": "REWARM_UPLOAD_SECONDS",
+    "signing_key": "REWARM_SIGNING_KEY",
+    "signing_command": "REWARM_SIGNING_COMMAND",
+    "trusted_keys": "REWARM_TRUSTED_KEYS",
 }
 TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared")
 TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
@@ -80,6 +87,18 @@ GOOD_TEXTS: list[tuple[str, str, Any]] = [
     ("load_check", "0", ""),
     *[(name, word, True) for name in TRUTH for word in TRUE_WORDS],
     *[(name, word, False) for name in TRUTH for word in FALSE_WORDS],
+    (
+        "remote",
+        "s3://bucket/prefix?region=x, redis://127.0.0.1:1/0,",
+        ("s3://bucket/prefix?region=x", "redis://127.0.0.1:1/0"),
+    ),
+    ("remote", "none", ()),
+    ("namespace", " pr-12 ", "pr-12"),
+    ("read_namespaces", "pr-12,main", ("pr-12", "main")),
+    ("upload_seconds", "0", 0.0),
+    ("signing_key", "rewarm-hmac-secret:AA==", "rewarm-hmac-secret:AA=="),
+    ("signing_command", "vault read key", "vault read key"),
+    ("trusted_keys", "/keys/a.pub, rewarm-ed25519:AA== CI", ("/keys/a.pub", "rewarm-ed25519:AA== CI")),
 ]
 GOOD_VALUES: list[tuple[str, Any, Any]] = [
     *GOOD_TEXTS,
@@ -104,6 +123,14 @@ GOOD_VALUES: list[tuple[str, Any, Any]] = [
     ("verify_sample", 0.5, 0.5),
     ("load_check", False, ""),
     *[(name, value, value) for name in TRUTH for value in (True, False)],
+    ("remote", ["s3://bucket"], ("s3://bucket",)),
+    ("remote", (), ()),
+    ("namespace", "main", "main"),
+    ("read_namespaces", ["a", "b"], ("a", "b")),
+    ("upload_seconds", 5, 5.0),
+    ("signing_key", b"rewarm-hmac-secret:AA==", "rewarm-hmac-secret:AA=="),
+    ("signing_command", "vault", "vault"),
+    ("trusted_keys", ("a", "b"), ("a", "b")),
 ]
 NO_TRUTH: tuple[Any, ...] = (1, 0, 0.0, [])
 BAD_TEXTS: list[tuple[str, str]] = [
@@ -188,6 +215,16 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("verify_sample", float("nan")),
     ("load_check", True),
     *[(name, value) for name in TRUTH for value in NO_TRUTH],
+    ("remote", 3),
+    ("namespace", "a/b"),
+    ("namespace", "../main"),
+    ("namespace", 3),
+    ("read_namespaces", "main,a b"),
+    ("read_namespaces", 3),
+    ("upload_seconds", -1),
+    ("signing_key", 3),
+    ("signing_command", 3),
+    ("trusted_keys", 3),
 ]
 
 
@@ -392,7 +429,16 @@ def test_the_bound_of_jax_is_carried_over() -> None:
 
 @pytest.mark.parametrize(
     ("free", "held", "bound"),
-    [(1 << 40, 0, 10 << 30), (50 << 30, 0, 5 << 30), (45 << 30, 5 << 30, 5 << 30), (0, 0, 0), (100 << 30, 0, 10 << 30)],
+    [
+        (1 << 40, 0, 10 << 30),
+        (50 << 30, 0, 5 << 30),
+        (45 << 30, 5 << 30, 5 << 30),
+        (0, 0, 0),
+        (100 << 30, 0, 10 << 30),
+        (0, 1 << 20, 1 << 20),
+        (9 << 30, 2 << 30, 2 << 30),
+        (0, 50 << 30, 10 << 30),
+    ],
 )
 def test_the_default_bound_is_ten_gibibytes_or_a_tenth_of_the_disk(free: int, held: int, bound: int) -> None:
     assert in_force.default_max_size(free, held) == bound

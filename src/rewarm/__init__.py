@@ -70,6 +70,13 @@ def enable(
     shared: bool | None = None,
     verify_sample: float | None = None,
     load_check: str | None = None,
+    remote: str | Sequence[str] | None = None,
+    namespace: str | None = None,
+    read_namespaces: str | Sequence[str] | None = None,
+    upload_seconds: float | None = None,
+    signing_key: str | None = None,
+    signing_command: str | None = None,
+    trusted_keys: str | Sequence[str] | None = None,
 ) -> None:
     """Turn the cache on, or change its settings; both act at the next compile.
 
@@ -98,6 +105,15 @@ def enable(
         Everybody who may write to it can run code in your process. Default no: such a directory is refused.
       verify_sample: share of the hits, from 0 to 1, that are compiled again in the background and compared. Default 0.
       load_check: "subprocess": each new entry is loaded once in a child process, and dropped if that ends the child.
+      remote: addresses of remotes, the nearest first, such as "s3://bucket/prefix?region=eu-west-1"; "none" for none.
+        What the local directory has not is looked for there, and what is compiled here goes there.
+      namespace: the part of the remotes that is written to. Default "main".
+      read_namespaces: the parts that are read, in this order. Default: the one that is written to.
+      upload_seconds: how long the end of the program waits for entries that are still on their way. Default 30.
+      signing_key: the secret key that entries are signed with, or the path of its file. Default: the user's own
+        (`rewarm keys`).
+      signing_command: a command that prints the secret key, called when the first entry is signed.
+      trusted_keys: public keys whose entries are accepted, or paths of files, beside those that `rewarm keys` lists.
 
     Raises:
       SettingError: a value cannot be used.
@@ -123,6 +139,13 @@ def enable(
         shared=shared,
         verify_sample=verify_sample,
         load_check=load_check,
+        remote=remote,
+        namespace=namespace,
+        read_namespaces=read_namespaces,
+        upload_seconds=upload_seconds,
+        signing_key=signing_key,
+        signing_command=signing_command,
+        trusted_keys=trusted_keys,
     )
 
 

@@ -38,6 +38,13 @@ class Said(NamedTuple):
     shared: bool | None = None
     verify_sample: float | None = None
     load_check: str | None = None
+    remote: tuple[str, ...] | None = None
+    namespace: str | None = None
+    read_namespaces: tuple[str, ...] | None = None
+    upload_seconds: float | None = None
+    signing_key: str | None = None
+    signing_command: str | None = None
+    trusted_keys: tuple[str, ...] | None = None
 
 
 class HostOptions(NamedTuple):
@@ -76,6 +83,13 @@ class Settings(NamedTuple):
       shared: the directory is a group's: others may write to it, and they are trusted.
       verify_sample: share of the hits that are compiled again beside the program and compared.
       load_check: "subprocess": each new entry is loaded once in a child process; "" for no check.
+      remote: addresses of remotes, the nearest first; each may hold credentials.
+      namespace: where in a remote entries are written.
+      read_namespaces: where in a remote entries are read, in this order.
+      upload_seconds: how long the end of a program waits for entries that are still on their way to a remote.
+      signing_key: a secret key, or the path of its file; "" for the one in the user's folder of keys.
+      signing_command: a command that prints a secret key; "" for none.
+      trusted_keys: public keys, or paths of their files, beside those in the user's folder of keys.
     """
 
     directory: Path
@@ -96,6 +110,21 @@ class Settings(NamedTuple):
     shared: bool
     verify_sample: float
     load_check: str
+    remote: tuple[str, ...]
+    namespace: str
+    read_namespaces: tuple[str, ...]
+    upload_seconds: float
+    signing_key: str
+    signing_command: str
+    trusted_keys: tuple[str, ...]
+
+    def without_secrets(self) -> dict[str, Any]:
+        """By name, without what may hold a secret: for records that others may read."""
+        return {name: value for name, value in self._asdict().items() if name not in _MAY_BE_SECRET}
+
+
+_MAY_BE_SECRET = ("remote", "signing_key", "signing_command", "trusted_keys")
+_NAMESPACE = "main"
 
 
 def resolve(said: Said, host: HostOptions) -> Settings:
@@ -119,17 +148,27 @@ def resolve(said: Said, host: HostOptions) -> Settings:
         shared=_first(said.shared, False),
         verify_sample=_first(said.verify_sample, 0.0),
         load_check=_first(said.load_check, ""),
+        remote=_first(said.remote, (host.directory,) if _is_url(host.directory) else ()),
+        namespace=_first(said.namespace, _NAMESPACE),
+        read_namespaces=_first(said.read_namespaces, (_first(said.namespace, _NAMESPACE),)),
+        upload_seconds=_first(said.upload_seconds, 30.0),
+        signing_key=_first(said.signing_key, ""),
+        signing_command=_first(said.signing_command, ""),
+        trusted_keys=_first(said.trusted_keys, ()),
     )
 
 
 def default_max_size(free: int, held: int) -> int:
     """The bound in bytes where the user sets none: 10 GiB, or a tenth of the disk's room where that is less.
 
+    What is there already may stay up to 10 GiB: a disk that others fill for a while stops a store from growing, and is
+    no reason to throw away what it holds.
+
     Args:
       free: bytes that the disk has left.
       held: bytes that the store holds already, which are room too.
     """
-    return min(_DEFAULT_MAX_SIZE, (free + held) // 10)
+    return min(_DEFAULT_MAX_SIZE, max((free + held) // 10, held))
 
 
 def _first(*choices: Any) -> Any:
@@ -139,10 +178,15 @@ def _first(*choices: Any) -> Any:
 def _directory(said: Said, host: HostOptions) -> Path:
     if said.directory is not None:
         return said.directory
-    if host.directory:
+    if host.directory and not _is_url(host.directory):
         # Not Path.expanduser, which raises where there is no such home.
         return Path(os.path.expanduser(host.directory)).absolute() / "rewarm"  # noqa: PTH111
     return default_directory()
+
+
+def _is_url(directory: str | None) -> bool:
+    """Whether JAX's directory is a place that only JAX's own file layer, or a remote, can reach."""
+    return directory is not None and "://" in directory
 
 
 def default_directory() -> Path:
@@ -169,6 +213,6 @@ def temporary_directory() -> Path:
 
 
 def _can_be_made(path: Path) -> bool:
-    """Whether a folder is there, or this user may make it."""
-    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
-    return there == path or (there is not None and os.access(there, os.W_OK | os.X_OK))
+    """Whether a folder is there for this user, or he may make it."""
+    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+    return os.access(there, os.R_OK | os.X_OK if there == path else os.W_OK | os.X_OK)

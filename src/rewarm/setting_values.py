@@ -7,6 +7,7 @@ from and says the rest.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,35 @@ def as_names(value: Any) -> tuple[str, ...]:
     if any(not name or "=" in name or "\0" in name for name in names):
         raise ValueError("names of variables")
     return tuple(names)
+
+
+def as_entries(value: Any) -> tuple[str, ...]:
+    """Text, in the order in which it was given, from a sequence or from text that commas divide."""
+    return tuple(str(part).strip() for part in _parts(value, ","))
+
+
+def as_addresses(value: Any) -> tuple[str, ...]:
+    """Addresses of remotes; what each means is `remote/address.py`'s to say."""
+    parts = as_entries([value] if hasattr(value, "__fspath__") else value)
+    return () if len(parts) == 1 and parts[0].lower() in FALSE | {"none"} else parts
+
+
+NAMESPACE = "a name of letters, digits, - and _, at most 64"
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def as_namespace(value: Any) -> str:
+    if not isinstance(value, str) or not _NAMESPACE.fullmatch(value.strip()):
+        raise ValueError(NAMESPACE)
+    return value.strip()
+
+
+def as_namespaces(value: Any) -> tuple[str, ...]:
+    return tuple(as_namespace(part) for part in _parts(value, ","))
+
+
+def as_secret(value: Any) -> str:
+    """Text that no error may show."""
+    if not isinstance(value, str | bytes):
+        raise ValueError("text")
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

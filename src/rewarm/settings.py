@@ -47,6 +47,13 @@ _FORMS: Mapping[str, _Form] = {
     "shared": ("REWARM_SHARED", values.as_bool, "true or false"),
     "verify_sample": ("REWARM_VERIFY_SAMPLE", values.as_share, "a share of the hits, from 0 to 1"),
     "load_check": ("REWARM_LOAD_CHECK", values.as_load_check, "subprocess, or none"),
+    "remote": ("REWARM_REMOTE", values.as_addresses, "addresses of remotes, divided by commas, or none"),
+    "namespace": ("REWARM_NAMESPACE", values.as_namespace, values.NAMESPACE),
+    "read_namespaces": ("REWARM_READ_NAMESPACES", values.as_namespaces, f"divided by commas, each {values.NAMESPACE}"),
+    "upload_seconds": ("REWARM_UPLOAD_SECONDS", values.as_seconds, "seconds, 0 or more"),
+    "signing_key": ("REWARM_SIGNING_KEY", values.as_secret, "a secret key, or the path of a file that holds one"),
+    "signing_command": ("REWARM_SIGNING_COMMAND", values.as_text, "a command that prints a secret key"),
+    "trusted_keys": ("REWARM_TRUSTED_KEYS", values.as_entries, "public keys, or paths of files, divided by commas"),
 }
 
 _SWITCH = "REWARM"

@@ -521,3 +521,21 @@ def test_what_dead_writers_left_goes_everywhere(real: Path, tmp_path: Path) -> N
         assert [path for path in left if path.exists()] == []
         assert young.exists()
         assert foreign.exists()
+
+
+def test_gc_says_what_it_could_not_remove(real: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(real, copy)
+    script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
+    command = [sys.executable, "-m", "rewarm", "gc", "--max-entries", "1", "--dir", str(copy)]
+    for prefix in (("unshare", "-m"), ("unshare", "-rm")):
+        if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], check=False).returncode != 0:
+            continue
+        line = [*prefix, "sh", "-c", script, "sh", str(copy)]
+        done = subprocess.run([*line, *command], capture_output=True, text=True, env=clean_environment(), check=False)
+        assert (done.returncode, "removed 0 entries" in done.stdout) == (1, True), done.stderr
+        assert "Error: 1 entries that are to go are still there" in done.stderr
+        dry = subprocess.run([*line, *command, "--dry-run"], capture_output=True, text=True, check=False)
+        assert (dry.returncode, "would remove 1 entries" in dry.stdout) == (0, True), dry.stderr
+        return
+    pytest.skip("no mount namespaces here")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -249,3 +250,15 @@ def test_a_reader_that_closes_early_is_no_traceback(filled: Path) -> None:
 def test_listing_beside_a_running_program(program: Program, copy: Path) -> None:
     program(PROGRAM.replace("- 7", "- 8"), REWARM_DIR=str(copy))
     assert "3 entries" in rewarm("ls", "--dir", str(copy)).out
+
+
+@pytest.mark.parametrize(
+    "command", [["ls"], ["ls", "--json"], ["du"], ["stats"], ["explain"], ["verify"], ["doctor", "--quick"]]
+)
+@pytest.mark.parametrize("output", ["> /dev/full", ">&-"])
+def test_an_output_that_cannot_be_written_is_one_line_at_most(filled: Path, command: list[str], output: str) -> None:
+    line = f"{sys.executable} -m rewarm {' '.join(command)} --dir {filled} {output}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=clean_environment(), check=False)
+    said = [row for row in done.stderr.splitlines() if row]
+    assert said == (["Error: No space left on device"] if "full" in output else [])
+    assert (done.returncode != 0) is ("full" in output)

@@ -448,8 +448,10 @@ def test_thresholds_that_starve_it(tmp_path: Path, name: str, value: str, reason
     verdict, words = found.the("thresholds")
     assert verdict == "problem"
     assert f"of compiling in the last run were not stored: {reason} (1 programs)" in words
-    plain = doctor("--dir", str(tmp_path / "other"), **{name: value})
-    assert plain.the("thresholds")[0] == "note", "no run says what they cost"
+    plain = doctor("--dir", str(tmp_path / "other"), **{name: value}).the("thresholds")
+    assert (plain[0], "which hardly any program does" in plain[1]) == ("problem", True), "though no run says so"
+    less = {name: "1000" if "BYTES" in name else "1"}
+    assert doctor("--dir", str(tmp_path / "other"), **less).the("thresholds")[0] == "note"
 
 
 # -- entries and runs ----------------------------------------------------------------------------------------------

@@ -609,7 +609,8 @@ def test_a_run_whose_process_lives_stays(cache: Path) -> None:
             os.utime(paths[-1], (time.time() - 30 * DAY,) * 2)
         for number in range(64):  # newer than those of the children
             path = leave(cache, number)
-            path.rename(path.with_name(f"2999{path.name[4:]}"))
+            moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + 3600 + number))
+            path.rename(path.with_name(f"{moment}{path.name[16:]}"))
         children[0].kill()
         children[0].communicate()
         prune(cache / "runs")
@@ -736,3 +737,23 @@ def test_descriptors_do_not_gather(cache: Path) -> None:
         runs(cache)
         writer.end({})
     assert open_descriptors() == before
+
+
+def test_runs_of_a_day_that_is_yet_to_come_are_the_oldest(tmp_path: Path) -> None:
+    """They were made while the clock was wrong; else no later run would be the last one, nor stay, until that day."""
+    writer = RunWriter(tmp_path, {})
+    writer.event({"n": 1})
+    writer.end({})
+    future = []
+    for number in range(80):
+        name = f"20991231T235959Z-1-{number:08x}"
+        copy = writer.path.with_name(f"{name}.jsonl")
+        copy.write_bytes(writer.path.read_bytes().replace(writer.id.encode(), name.encode()))
+        os.utime(copy, (time.time() - 3600,) * 2)
+        future.append(name)
+    assert run_ids(tmp_path)[0] == writer.id
+    assert runs(tmp_path)[0].id == writer.id
+    os.utime(writer.path, (time.time() - 3600,) * 2)
+    prune(tmp_path / "runs")
+    assert writer.id in run_ids(tmp_path)
+    assert len(run_ids(tmp_path)) == 64

@@ -575,6 +575,61 @@ def test_the_tag_says_what_backups_look_for(store: LocalStore) -> None:
     assert not store.is_ours()
 
 
+def test_an_entry_that_others_made_or_may_change_is_refused_where_it_is_said(store: LocalStore) -> None:
+    """A directory that was a group's once keeps its files' rights when it is taken back with chmod."""
+    store.put(KEY, b"x")
+    path = store.path(KEY)
+    store.own_alone = True
+    assert store.get(KEY) == b"x"
+    for mode in (0o666, 0o602):
+        path.chmod(mode)
+        with pytest.raises(BadEntryError, match="others may write to it"):
+            store.get(KEY)
+    path.chmod(0o644)
+    assert store.get(KEY) == b"x"
+    if os.geteuid() == 0:
+        os.chown(path, 54321, 54321)
+        with pytest.raises(BadEntryError, match="another user's"):
+            store.get(KEY)
+    store.own_alone = False
+    assert store.get(KEY) == b"x"
+
+
+def test_a_put_while_somebody_clears_the_directory(store: LocalStore) -> None:
+    over = threading.Event()
+
+    def clear() -> None:
+        while not over.is_set():
+            for name in (SHARD, "."):
+                with contextlib.suppress(OSError):
+                    (store.root / name).rmdir()
+
+    thread = threading.Thread(target=clear)
+    thread.start()
+    try:
+        for number in range(300):
+            store.put(KEY, b"x%d" % number)
+            assert store.get(KEY) == b"x%d" % number
+            store.delete(KEY)
+            (store.root / SHARD / ".usage").unlink(missing_ok=True)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_what_lies_behind_a_link_is_somebody_elses(store: LocalStore, tmp_path: Path) -> None:
+    store.put(KEY, b"x")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "f").write_text("mine")
+    (store.root / "trials").mkdir()
+    (store.root / "trials" / "0123456789abcdef").symlink_to(other)
+    (store.root / "trials" / "fedcba9876543210").mkdir()
+    (store.root / "trials" / "fedcba9876543210" / "f").write_text("rewarm's")
+    assert store.remove_leftovers([f"trials/{'[0-9a-f]' * 16}/[0-9a-f]"]) == 1
+    assert (other / "f").read_text() == "mine"
+
+
 @pytest.mark.parametrize("what", ["fifo", "folder", "broken link"])
 def test_what_has_the_name_of_the_tag_gives_way_to_it(store: LocalStore, what: str) -> None:
     tag = store.root / "CACHEDIR.TAG"

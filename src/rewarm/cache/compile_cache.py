@@ -22,6 +22,7 @@ from rewarm.cache.requests import (
     COMPILE_FAILED,
     COMPONENTS,
     EXECUTABLE,
+    INTERRUPTED,
     NOT_IN_STORE,
     PROGRAM,
     SOURCE,
@@ -29,6 +30,7 @@ from rewarm.cache.requests import (
     Checker,
     Explainer,
     Observer,
+    Remotes,
     Request,
     Sampler,
     Trials,
@@ -74,6 +76,7 @@ class CompileCache:
       costs: which entries were slower to load than to compile; `None`: nothing is learnt.
       sampler: compiles a share of the hits again; `None`: nobody does.
       checker: tries new entries; `None`: nobody does.
+      remotes: asked for what the store has not, and sent what was made; `None`: there are none.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class CompileCache:
         costs: LoadCosts | None = None,
         sampler: Sampler | None = None,
         checker: Checker | None = None,
+        remotes: Remotes | None = None,
     ) -> None:
         self._store = store
         self._thresholds = thresholds
@@ -112,6 +116,7 @@ class CompileCache:
         self._costs = costs if thresholds.costs else None
         self._sampler = sampler
         self._checker = checker
+        self._remotes = remotes
         self._has_loaded = False
         self._checked: set[str] = set()
         self._teller = Teller()
@@ -170,7 +175,7 @@ class CompileCache:
             return None
         entry, data, raw = found
         flight.land(raw)
-        executable = self._try(request, key, data, raw, trace, tier=store.tier)
+        executable = self._try(request, key, data, raw, trace, tier=trace.remote or store.tier)
         if executable is None:
             if not trace.entry_is_good:
                 self._put_aside(key, store, trace.reason or "it cannot be loaded", data, trace)
@@ -186,7 +191,7 @@ class CompileCache:
         try:
             data = store.get(key)
             if data is None:
-                return None
+                return self._fetch_remote(key, store, trace)
             trace.bytes_read = len(data)
             entry = open_entry(data, key)
             return entry, data, entry.section(EXECUTABLE)
@@ -198,6 +203,29 @@ class CompileCache:
             trace.reason = f"{CANNOT_READ}: {_why(error)}"
             self._complain("read", error)
         return None
+
+    def _fetch_remote(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
+        """As `_fetch`, from a remote; what comes from there is kept in the local store.
+
+        Raises:
+          BadEntryError: what a remote had does not unpack.
+        """
+        # What was a loss here would be fetched at each start, to be dropped again.
+        if self._remotes is None or (self._costs is not None and policy.is_a_loss(self._costs.known(key).times)):
+            return None
+        fetched = self._remotes.fetch(key)
+        if fetched is None:
+            return None
+        data, trace.remote, kept = fetched
+        trace.bytes_read = len(data)
+        entry = open_entry(data, key)
+        raw = entry.section(EXECUTABLE)
+        if not (kept or self._unwritable) and policy.refuse_by_size(len(data), self._thresholds) is None:
+            try:
+                store.put(key, data, seconds=entry.header.compile_seconds)
+            except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
+                self._complain("write", error)
+        return entry, data, raw
 
     def _try(self, request: Request[E], key: str, data: bytes, raw: bytes, trace: Trace, *, tier: str) -> E | None:
         """As `_load`, watched by the trials."""
@@ -217,7 +245,7 @@ class CompileCache:
         trace.seconds_saved = compile_seconds - took
         first, self._has_loaded = not self._has_loaded, True
         # The first load of a process pays for imports and for the runtime's pools.
-        if first or self._costs is None or not policy.is_slow(compile_seconds, took):
+        if first or trace.remote or self._costs is None or not policy.is_slow(compile_seconds, took):
             return
         if policy.is_a_loss(self._costs.note(key, took).times):
             try:
@@ -251,7 +279,7 @@ class CompileCache:
         store.quarantine(key, reason, data)
         trace.reason = f"what was stored is not usable: {reason}"
         trace.quarantined = reason
-        where = getattr(store, "root", store.tier)
+        where = trace.remote or getattr(store, "root", store.tier)
         logger.warning("rewarm: entry %s in %s is not usable (%s): quarantined, compiling", key[:12], where, reason)
 
     # -- compiling ---------------------------------------------------------------------------------------------
@@ -274,9 +302,9 @@ class CompileCache:
         since = time.perf_counter()
         try:
             executable = request.compile()
-        except BaseException:
+        except BaseException as error:
             trace.timed("compile", since)
-            trace.not_stored = COMPILE_FAILED
+            trace.not_stored = COMPILE_FAILED if isinstance(error, Exception) else INTERRUPTED
             self._finish(request, key, "miss", trace)
             raise
         took = trace.timed("compile", since)
@@ -299,7 +327,8 @@ class CompileCache:
         self, request: Request[E], key: str, executable: E, took: float, flight: Flight | None, trace: Trace
     ) -> None:
         """Store what was compiled, and hand it to the threads that wait for it, as far as either is wanted."""
-        trace.not_stored = self._unwritable or self._refuse(key, took)
+        trace.not_stored = self._unwritable if self._remotes is None else None
+        trace.not_stored = trace.not_stored or self._refuse(key, took)
         if trace.not_stored is not None and (flight is None or not flight.close()):
             return
         try:
@@ -339,18 +368,42 @@ class CompileCache:
         )
         try:
             sealed = seal(header, {EXECUTABLE: raw, **self._sections(request, trace)}, level=self._level)
-            trace.not_stored = policy.refuse_by_size(len(sealed), self._thresholds)
-            if trace.not_stored is not None:
-                return
-            self._store.put(key, sealed, seconds=took)
-        except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
-            trace.not_stored = f"{STORE_FAILED}: {_why(error)}"
-            self._complain("write", error)
+        except Exception as error:  # noqa: BLE001 - no failure of the cache stops a program
+            self._not_written(error, trace)
             return
-        trace.stored = True
-        trace.bytes_written = len(sealed)
-        if self._checker is not None:
+        trace.not_stored = policy.refuse_by_size(len(sealed), self._thresholds)
+        if trace.not_stored is not None:
+            return
+        self._keep(key, sealed, took, trace)
+        if trace.stored and self._checker is not None:
             self._checker.stored(request, key, sealed)
+
+    def _keep(self, key: str, sealed: bytes, took: float, trace: Trace) -> None:
+        """Put an entry into the local store, and have it sent to the remotes, whether or not the first worked."""
+        assert self._store is not None
+        failure: Exception | None = None
+        try:
+            if self._unwritable:
+                trace.not_stored = self._unwritable
+            else:
+                if self._remotes is not None:
+                    self._remotes.announce(key)
+                self._store.put(key, sealed, seconds=took)
+                trace.stored = True
+                trace.bytes_written = len(sealed)
+        except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
+            failure = error
+        try:
+            if self._remotes is not None:  # now, since what is stored is read from the store when its turn comes
+                self._remotes.publish(key, sealed, stored=trace.stored)
+        except Exception as error:  # noqa: BLE001
+            self._complain("write", error)
+        if failure is not None:
+            self._not_written(failure, trace)
+
+    def _not_written(self, error: Exception, trace: Trace) -> None:
+        trace.not_stored = f"{STORE_FAILED}: {_why(error)}"
+        self._complain("write", error)
 
     def _sections(self, request: Request[E], trace: Trace) -> dict[str, bytes]:
         """What an entry keeps beside its executable, so that another program can be compared with it."""

@@ -24,6 +24,7 @@ COMPONENTS = "components"
 NOT_IN_STORE = "not in the store"
 CANNOT_READ = "the store cannot be read"
 COMPILE_FAILED = "it does not compile"
+INTERRUPTED = "its compilation was interrupted"
 CANNOT_SERIALISE = "the executable cannot be serialised"
 STORE_FAILED = "the store cannot be written"
 
@@ -113,6 +114,23 @@ class Trials(Protocol):
 
     def after_load(self, key: str, executable: Any | None) -> None:
         """It was loaded, or (`None`) the load failed and left the process alive."""
+
+
+class Remotes(Protocol):
+    """Who has entries that the local store has not, and takes those that are made here.
+
+    A method raises only where the user asked for that; the cache treats it as a failure of a store.
+    """
+
+    def fetch(self, key: str) -> tuple[bytes, str, bool] | None:
+        """An entry that was checked and may be trusted, where it came from, in a word, and whether it was kept in the
+        local store already."""
+
+    def announce(self, key: str) -> None:
+        """An entry is about to be put into the local store, and published after that."""
+
+    def publish(self, key: str, entry: bytes, *, stored: bool) -> None:
+        """An entry was made: it goes where it is to go, and nobody waits for that. `stored`: the local store has it."""
 
 
 class Sampler(Protocol):

@@ -16,6 +16,7 @@ class Trace:
         self.started = time.time()
         self.seconds: dict[str, float] = {"key": key_seconds}
         self.tier: str | None = None
+        self.remote: str | None = None  # where the entry came from, when not from the local store
         self.reason: str | None = None
         self.stored = False
         self.not_stored: str | None = None

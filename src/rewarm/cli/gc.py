@@ -22,6 +22,8 @@ _SHOWN = 100
 @click.option("--max-size", metavar="SIZE", help="Bytes of all entries, such as 500MB or 10GiB; none for no bound.")
 @click.option("--max-age", metavar="AGE", help="Since an entry was last used, such as 12h or 30d; none for no bound.")
 @click.option("--max-entries", metavar="N", help="Number of entries; none for no bound.")
+@click.option("--remote", metavar="URL", help="Remove from this remote, the oldest first, and not from the directory.")
+@click.option("--namespace", "namespaces", metavar="NAMES", help="Of a remote; divided by commas.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
 @directory_option
 @json_option
@@ -29,6 +31,8 @@ def command(
     max_size: str | None,
     max_age: str | None,
     max_entries: str | None,
+    remote: str | None,
+    namespaces: str | None,
     dry_run: bool,
     directory: str | None,
     as_json: bool,
@@ -38,7 +42,17 @@ def command(
     A bound that is not given is the one that a program would have here: REWARM_MAX_SIZE, REWARM_MAX_AGE,
     REWARM_MAX_ENTRIES, JAX_COMPILATION_CACHE_MAX_SIZE, or the default. Worth is the compile time that an entry spares,
     for its size, and how often it was used.
+
+    Of a remote nobody knows how often an entry was used: there the bounds are those that are given (--max-age,
+    --max-size), for each namespace by itself.
     """
+    if remote is not None:
+        if max_entries is not None:
+            raise click.UsageError("--max-entries is for a directory; a remote takes --max-age and --max-size")
+        from rewarm.cli.remote_gc import collect_remote
+
+        collect_remote(remote, namespaces, max_age, max_size, directory=directory, dry_run=dry_run, as_json=as_json)
+        return
     asked = settings.of_command(directory=directory, max_size=max_size, max_age=max_age, max_entries=max_entries)
     store = open_store(directory, shared=asked.shared)
     bounds = bounds_of(asked, held=sum(info.size for info in store.scan()))
@@ -47,10 +61,16 @@ def command(
         for path in orphans(store):
             with contextlib.suppress(OSError):  # another's, in a shared directory
                 path.unlink()
+    stay = [] if dry_run else list(store.collect(bounds, dry_run=True))
     if as_json:
-        print_json(_plain(store, bounds, removed, dry_run))
+        print_json({**_plain(store, bounds, removed, dry_run), "not_removed": [one.key for one in stay]})
     else:
         _print(bounds, removed, dry_run)
+    if stay:
+        raise click.ClickException(
+            f"{len(stay)} entries that are to go are still there, {size(sum(one.size for one in stay))}: {store.root} "
+            f"is read-only, or they are another user's, or somebody stores more at this moment"
+        )
 
 
 def _plain(store: LocalStore, bounds: Bounds, removed: list[Removed], dry_run: bool) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _ORPHAN_AFTER = 3600.0
 def orphans(store: LocalStore) -> Iterator[Path]:
     """What writers left that died; of a writer that lives, the file is younger."""
     for pattern in _TEMPORARIES:
-        for path in store.root.glob(pattern):
+        for path in store.inside(pattern):
             with contextlib.suppress(OSError):  # removed since
                 if time.time() - path.lstat().st_mtime > _ORPHAN_AFTER and not path.is_dir():
                     yield path

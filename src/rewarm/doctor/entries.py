@@ -13,6 +13,7 @@ from rewarm.doctor.facts import Facts
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.identity import Machine, machine_of_executable
+from rewarm.in_force import Settings
 from rewarm.store import EntryInfo, LocalStore
 from rewarm.trials import refused_keys
 
@@ -24,6 +25,7 @@ def checks(facts: Facts) -> Iterator[Check]:
     """All of this file."""
     yield from _ended_processes(facts)
     store = LocalStore(facts.directory)
+    store.own_alone = isinstance(facts.in_force, Settings) and not facts.in_force.shared
     yield from _in_the_way(store)
     chosen = _newest(store)
     if not chosen:

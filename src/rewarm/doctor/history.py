@@ -106,6 +106,10 @@ def _refused(events: Iterable[Mapping[str, Any]], when: str) -> Iterator[Check]:
 
 _CPU = "made for another CPU"
 
+# Thresholds that starve the cache whatever the program: few compile for a minute, or to 100 MB.
+_HARDLY_ANY = 60.0
+_HARDLY_ANY_BYTES = 100_000_000
+
 
 def of_stats(stats: Mapping[str, Any], when: str) -> Iterator[Check]:
     """What the counters add: errors, and programs that rewarm did not serve."""
@@ -130,6 +134,9 @@ def _thresholds_alone(facts: Facts) -> Iterator[Check]:
     starved = sum(took for took in times if took < least) > sum(times) / 2
     if starved:
         found += f"; of the {seconds(sum(times))} of compiling in the last run most would not be"
+    elif least > _HARDLY_ANY or smallest >= _HARDLY_ANY_BYTES:
+        found += ", which hardly any program does"
+        starved = True
     yield Check(
         "thresholds",
         "problem" if starved else "note",

@@ -19,11 +19,37 @@ from rewarm import settings
 from rewarm.errors import RewarmError
 
 _STEERING = ("JAX_", "XLA_", "REWARM", "TPU_", "LIBTPU_")
+_SECRET = ("REWARM_REMOTE", "REWARM_SIGNING_KEY", "REWARM_SIGNING_COMMAND", "REWARM_TRUSTED_KEYS")
 
 
 def steering(environment: dict[str, str]) -> dict[str, str]:
-    """The variables that steer JAX, XLA and rewarm. `REWARM` itself is not among them: it is asked for elsewhere."""
-    return {name: value for name, value in environment.items() if name.startswith(_STEERING) and name != "REWARM"}
+    """The variables that steer JAX, XLA and rewarm. `REWARM` itself is not among them: it is asked for elsewhere.
+
+    What may be a secret is not told: a report is made to be shown to others.
+    """
+    return {
+        name: "***" if name in _SECRET else _without_credentials(value)
+        for name, value in environment.items()
+        if name.startswith(_STEERING) and name != "REWARM"
+    }
+
+
+def _without_credentials(text: str) -> str:
+    """A text without what stands before the "@" and behind the "?" of a URL."""
+    if "://" not in text:
+        return text
+    scheme, _, rest = text.partition("://")
+    place, mark, _ = rest.partition("?")
+    user, at, where = place.rpartition("@")
+    return f"{scheme}://{'***@' if at else ''}{where if at else user + where}{'?***' if mark else ''}"
+
+
+def _options() -> dict[str, Any]:
+    """JAX's options of the cache, without credentials."""
+    from rewarm.jax_adapter import seam
+
+    told = seam.read_options()._asdict()
+    return {name: _without_credentials(value) if isinstance(value, str) else value for name, value in told.items()}
 
 
 def _report(module: str | None, memo: Path) -> dict[str, Any]:
@@ -39,7 +65,7 @@ def _report(module: str | None, memo: Path) -> dict[str, Any]:
         seam.probe()
     except RewarmError as error:
         return {**told, "unsupported": str(error)}
-    told["options"] = seam.read_options()._asdict()
+    told["options"] = _options()
     told["in_force"] = _in_force()
     told["machine"] = _machine(memo)
     if module is not None:
@@ -54,7 +80,7 @@ def _in_force() -> dict[str, Any] | str:
 
     seam.remember_defaults()
     try:
-        found = resolve(settings.say(), host_options(seam.read_options()))._asdict()
+        found = resolve(settings.say(), host_options(seam.read_options())).without_secrets()
     except RewarmError as error:
         return str(error)
     plain = (bool, int, float, str, type(None))
@@ -77,15 +103,13 @@ def _machine(memo: Path) -> list[Any] | str:
 
 def _imported(module: str) -> dict[str, Any]:
     """What importing a module of the user's does to JAX's options of the cache."""
-    from rewarm.jax_adapter import seam
-
-    before = seam.read_options()._asdict()
+    before = _options()
     sys.path.insert(0, "")
     try:
         importlib.import_module(module)
     except BaseException:  # noqa: BLE001 - SystemExit too: it is the user's
         return {"error": traceback.format_exc(limit=-1).strip().splitlines()[-1]}
-    after = seam.read_options()._asdict()
+    after = _options()
     return {"changed": {name: [before[name], after[name]] for name in before if before[name] != after[name]}}
 
 

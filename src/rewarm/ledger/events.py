@@ -46,7 +46,7 @@ class Event:
       program: the module's name, such as `jit_train_step`.
       key: 64 hexadecimal digits; `None` for a program that has none.
       outcome: "hit": it was not compiled. "miss": it was, whether or not it was stored afterwards.
-      tier: where a hit came from: "local", or "process" when another thread had just made it.
+      tier: where a hit came from: "local", "process" when another thread had just made it, or the place of a remote.
       reason: for a miss, why; `None` for a hit.
       stored: whether this request wrote the entry.
       not_stored: for a miss that was not stored, why.

@@ -72,6 +72,9 @@ RUN_EVENTS = 20_000
 RUNS_KEPT = 64
 RUNS_BYTES = 64 << 20
 
+# Clocks of hosts are no further apart than this, in seconds.
+_CLOCKS_APART = 86_400.0
+
 # Written to within this, in seconds: left alone by pruning.
 _RECENT = 300.0
 # Summing up what goes costs a start some milliseconds of disk: one start in eight does it for all.
@@ -432,7 +435,16 @@ def _own_runs(folder: Path) -> list[tuple[str, os.stat_result]]:
                     status = item.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and owner in (None, status.st_uid):
                         found.append((item.name, status))
-    return sorted(found, key=lambda one: one[0], reverse=True)
+    return sorted(found, key=lambda one: age_of(one[0]), reverse=True)
+
+
+def age_of(name: str) -> tuple[bool, str]:
+    """What runs are ordered by, from the name of a file or an id: the later, the greater.
+
+    A run of a day that is yet to come was made while the clock was wrong: it counts as older than all others, else no
+    later run would be the last one, nor stay, until that day.
+    """
+    return name < time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + _CLOCKS_APART)), name
 
 
 def _written_within(status: os.stat_result, seconds: float) -> bool:

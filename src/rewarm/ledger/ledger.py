@@ -5,12 +5,14 @@ Not promised: every event for ever. The newest 100,000 are kept; the counters co
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import threading
 from collections import Counter, deque
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from rewarm.ledger.events import Event
 from rewarm.ledger.stats import Stats
@@ -18,10 +20,22 @@ from rewarm.ledger.stats import Stats
 _EVENTS_KEPT = 100_000
 
 
+class HasTraffic(Protocol):
+    """Who can say what came from remotes and went there."""
+
+    def traffic(self) -> Sequence[Any]:
+        """A record (a dataclass) for each remote."""
+
+
 class Ledger:
-    """Counts and remembers. Safe for any number of threads; a forked child starts with its parent's numbers."""
+    """Counts and remembers. Safe for any number of threads; a forked child starts with its parent's numbers.
+
+    Attributes:
+      remotes: whose traffic is among the numbers.
+    """
 
     def __init__(self) -> None:
+        self.remotes: list[HasTraffic] = []
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._renew_lock)
@@ -103,7 +117,8 @@ class Ledger:
                 "left_to_jax": MappingProxyType(dict(self._left_to_jax)),
                 "traced_again": MappingProxyType(self._traced_again()),
             }
-        return Stats(**tables, **counted, **timed)
+        traffic = tuple(dataclasses.asdict(one) for remotes in self.remotes for one in remotes.traffic())
+        return Stats(**tables, **counted, **timed, remotes=traffic)
 
     def _traced_again(self) -> dict[str, int]:
         """Programs that JAX traced and wanted again, although it had them: the same key, and a trace for each time.

@@ -25,6 +25,7 @@ from rewarm.ledger.journal import (
     RUNS,
     SUFFIX,
     VERSION,
+    age_of,
     has_writer,
     is_run_id,
     is_run_name,
@@ -112,7 +113,7 @@ def runs(directory: Path) -> list[RunInfo]:
     for run_id in run_ids(directory):
         with contextlib.suppress(BadRunError):
             found.append(_info_of(directory, run_id))
-    return sorted(found, key=lambda info: (info.started, info.id), reverse=True)
+    return sorted(found, key=lambda info: (age_of(info.id)[0], info.started, info.id), reverse=True)
 
 
 def run_ids(directory: Path) -> list[str]:
@@ -127,7 +128,7 @@ def run_ids(directory: Path) -> list[str]:
         return []
     except OSError as error:
         raise BadRunError(f"cannot list the runs in {directory / RUNS}: {error.strerror}") from error
-    return sorted((name.removesuffix(SUFFIX) for name in names if is_run_name(name)), reverse=True)
+    return sorted((name.removesuffix(SUFFIX) for name in names if is_run_name(name)), key=age_of, reverse=True)
 
 
 def find_run(directory: Path, prefix: str | None = None) -> RunInfo:

@@ -42,6 +42,8 @@ class Stats:
       seconds_tracing: time that JAX spent tracing.
       bytes_read: of entries fetched.
       bytes_written: of entries stored.
+      remotes: for each remote what came from there and went there: `place`, `hits`, `misses`, `refused` and `failures`
+        by reason, `written`, `bytes_read`, `bytes_written`.
     """
 
     requests: int = 0
@@ -64,6 +66,7 @@ class Stats:
     seconds_tracing: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
+    remotes: tuple[Mapping[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers as plain JSON values."""

@@ -31,6 +31,20 @@ def others_may_write(directory: Path) -> str | None:
     return None
 
 
+def not_ones_own(status: os.stat_result, owners: frozenset[int]) -> str | None:
+    """Why a file may be the work of others than these, or `None`.
+
+    A directory that was a group's once has such files, whoever may write to it now.
+    """
+    if not owners:  # a system without users
+        return None
+    if status.st_uid not in owners:
+        return "it is another user's"
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+        return "others may write to it"
+    return None
+
+
 _ADVICE = "set shared=True when everybody who may write there is trusted"
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import math
 import os
 import time
@@ -34,7 +35,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rewarm import policy, small_files
-from rewarm.errors import StoreError
+from rewarm.errors import BadEntryError, StoreError
 from rewarm.policy import Bounds, Usage
 from rewarm.store import access, collection, quarantine, totals, usage
 from rewarm.store.accounts import NOTHING, Accounts, Change, Upkeep
@@ -60,11 +61,18 @@ _RENEW_AFTER = 600.0
 # How many entries a process remembers having renewed.
 _RENEWED = 4096
 
+# How often a put is begun anew when somebody removes the directory under it.
+_TRIES = 3
+
 # How long `total` may count what is not counted yet, in seconds.
 _COUNT_FOR = 0.1
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _UNBOUNDED = Bounds()
+
+
+class _GoneError(Exception):
+    """What a put had made was gone before it was done."""
 
 
 class LocalStore:
@@ -77,6 +85,7 @@ class LocalStore:
       bounds: how much it may hold; may be set at any time.
       shared: whether it is a group's: directories of mode 2770 and files of mode 0660 whatever the umask.
       read_only: whether `prepare` found that nothing can be written: then nothing is attempted to be.
+      own_alone: whether an entry that is another user's, or that others may write to, is refused. May be set any time.
     """
 
     tier = "local"
@@ -86,11 +95,19 @@ class LocalStore:
         self.bounds = bounds
         self.shared = shared
         self.read_only = False
+        self.own_alone = False
         self._place = os.fspath(root)
         self._modes = small_files.SHARED if shared else small_files.PRIVATE
         self._accounts = Accounts(self._place, self._modes)
         self._room = Room(self._accounts)
         self._renewed: dict[str, float] = {}
+
+    @functools.cached_property
+    def _owners(self) -> frozenset[int]:
+        """Whose entries are trusted like one's own: the owner of the directory is looked at by `others_may_write`."""
+        owner = _status_of(self.root)
+        mine = {os.geteuid(), 0} if hasattr(os, "geteuid") else set()
+        return frozenset(mine if owner is None else {*mine, owner.st_uid})
 
     def path(self, key: str) -> Path:
         """Where the entry of `key` lies."""
@@ -108,6 +125,8 @@ class LocalStore:
             return None
         except OSError as error:
             raise failed("read", self.path(key), error) from error
+        if self.own_alone and (reason := access.not_ones_own(status, self._owners)) is not None:
+            raise BadEntryError(reason)
         if use and abs(time.time() - status.st_mtime) > _RENEW_AFTER and not self.read_only:
             self._renew(key, place)
         return data
@@ -116,7 +135,12 @@ class LocalStore:
         """Make room, write `data` beside its place, sync it, and give it its name; see `Store.put`."""
         shard = f"{self._place}/{check_key(key)[:2]}"
         self._refuse(key, len(data))
-        temporary = temporary_for(shard, key)
+        for _ in range(_TRIES):
+            with contextlib.suppress(_GoneError):
+                return self._put(key, data, seconds, temporary_for(shard, key))
+        raise StoreError(errno.ENOENT, "the directory is removed again and again", str(self.path(key)))
+
+    def _put(self, key: str, data: bytes, seconds: float, temporary: str) -> None:
         try:
             now = self._write(key, temporary, data)
             self._room.make(self.bounds, self._need(key, len(data)), now)
@@ -124,6 +148,8 @@ class LocalStore:
         except BaseException as error:  # Ctrl-C too: leave nothing behind
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+            if isinstance(error, FileNotFoundError):  # somebody cleared the directory meanwhile
+                raise _GoneError from error
             if isinstance(error, OSError) and not isinstance(error, StoreError):
                 raise failed("write", self.path(key), error) from error
             raise
@@ -259,9 +285,7 @@ class LocalStore:
         files went, without the books, which are made anew when they are needed.
         """
         gone = 0
-        mine = [
-            path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", ".*.tmp", *patterns) for path in self.root.glob(pattern)
-        ]
+        mine = [path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", ".*.tmp", *patterns) for path in self.inside(pattern)]
         for path in [*self.quarantined(), *mine]:
             with contextlib.suppress(OSError):
                 remove(path)
@@ -273,6 +297,13 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         return gone
+
+    def inside(self, pattern: str) -> Iterator[Path]:
+        """What matches a pattern below the root, and not through a link: what lies behind one is somebody else's."""
+        for path in self.root.glob(pattern):
+            between = path.relative_to(self.root).parents
+            if not any((self.root / folder).is_symlink() for folder in between if folder.name):
+                yield path
 
     def is_ours(self) -> bool:
         """Whether the directory carries the tag that rewarm leaves in its own."""
@@ -376,3 +407,9 @@ class LocalStore:
         for path in (self.root / totals.NAME, *(self.root / shard / usage.NAME for shard in SHARDS)):
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def _status_of(folder: Path) -> os.stat_result | None:
+    with contextlib.suppress(OSError):
+        return folder.stat()
+    return None
