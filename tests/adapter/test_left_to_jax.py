@@ -70,22 +70,6 @@ def test_profile_guided_compilation(program: Program, cache: Path, after: str) -
     assert run.stats["requests"] == 0
 
 
-def test_a_url_as_jax_directory(program: Program, tmp_path: Path) -> None:
-    source = """
-        import jax, numpy as np, rewarm
-        from jax._src import compilation_cache
-        compilation_cache._initialize_cache = lambda: None  # no network in a test
-        rewarm.enable()
-        jax.jit(lambda x: x * 2)(np.ones(3, np.float32))
-    """
-    run = program(source, JAX_COMPILATION_CACHE_DIR="gs://bucket/dir", XDG_CACHE_HOME=str(tmp_path / "xdg"))
-    assert list(run.stats["left_to_jax"]) == [
-        "jax_compilation_cache_dir is a URL, and rewarm keeps local directories only"
-    ]
-    assert not (tmp_path / "gs:").exists()
-    assert not (tmp_path / "xdg").exists()
-
-
 def test_described_devices(program: Program, cache: Path) -> None:
     source = """
         import sys, jax, numpy as np, rewarm

@@ -8,8 +8,10 @@ with the exit code of the program that it ran.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+import os
 import sys
 
 import click
@@ -25,7 +27,10 @@ _COMMANDS = {
     "verify": "check every entry, and repair",
     "gc": "remove entries until the bounds hold",
     "quarantine": "look after what was put aside",
+    "keys": "make and look after the keys that entries are signed with",
     "clear": "remove every entry",
+    "sync": "send entries to a remote, or fetch what it has",
+    "bundle": "put entries into one file, or take them out of it",
     "doctor": "say whether caching would work here and now",
 }
 
@@ -63,6 +68,8 @@ def main() -> None:
     """The entry point of the command `rewarm`."""
     from rewarm.errors import RewarmError, SettingError
 
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for the life of the process
     # Names of files need not be text, and a terminal need not have all letters.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -72,6 +79,10 @@ def main() -> None:
     except RewarmError as error:
         click.echo(f"Error: {_line(error)}", err=True)
         sys.exit(2 if isinstance(error, SettingError) else 1)
+    except OSError as error:  # a full disk behind the output, above all
+        with contextlib.suppress(OSError):
+            click.echo(f"Error: {_line(error) if error.filename else error.strerror or error}", err=True)
+        os._exit(1)  # not sys.exit, which would try once more to write what cannot be written, and say so at length
 
 
 def _line(error: Exception) -> str:

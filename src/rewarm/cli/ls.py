@@ -30,10 +30,32 @@ _BY_FILE: dict[str, Callable[[EntryInfo], float]] = {"used": lambda info: info.u
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List the first N alone.")
 @click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
+@click.option("--remote", metavar="URL", help="List what this remote has, and not the directory.")
+@click.option("--namespace", "namespaces", metavar="NAMES", help="Of a remote; divided by commas.")
+@click.option("--headers", is_flag=True, help="Of a remote: fetch each entry, check it, and name its program.")
 @directory_option
 @json_option
-def command(order: str, limit: int | None, program: str | None, directory: str | None, as_json: bool) -> None:
-    """List the entries, the most recently used first. Headers are read, not verified (see `rewarm verify`)."""
+def command(
+    order: str,
+    limit: int | None,
+    program: str | None,
+    remote: str | None,
+    namespaces: str | None,
+    headers: bool,
+    directory: str | None,
+    as_json: bool,
+) -> None:
+    """List the entries, the most recently used first. Headers are read, not verified (see `rewarm verify`).
+
+    Of a remote, the latest put first; a header there is verified, and shown where this user would accept the entry.
+    """
+    if remote is not None:
+        if program is not None:
+            raise click.UsageError("--program is for a directory; a remote knows keys alone, see --headers")
+        from rewarm.cli.remote_ls import list_remote
+
+        list_remote(remote, namespaces, order, limit, directory=directory, headers=headers, as_json=as_json)
+        return
     store = open_store(directory)
     usages = store.usages() if order == "worth" else {}
     found, count, total = _chosen(store, order, limit, program, usages)

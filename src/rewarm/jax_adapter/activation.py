@@ -176,7 +176,7 @@ class Activation:
         options = seam.read_options()
         if not options.enabled:
             return None
-        reason = _left_to_jax(call, said, options)
+        reason = _left_to_jax(call, options)
         if reason is not None:
             return reason
         with self._lock:
@@ -220,12 +220,10 @@ class Activation:
                     self.turn_off()
 
 
-def _left_to_jax(call: Call, said: Said, options: JaxOptions) -> str | None:
+def _left_to_jax(call: Call, options: JaxOptions) -> str | None:
     """Why rewarm does not serve a call, or `None`."""
     if options.profile_guided or call.pgle_profiler is not None:
         return "profile-guided compilation is on"
-    if said.directory is None and options.cache_dir and "://" in options.cache_dir:
-        return "jax_compilation_cache_dir is a URL, and rewarm keeps local directories only"
     obstacle = seam.backend_obstacle(call.backend)
     if obstacle is None and len({device.process_index for device in call.flat_devices()}) > 1:
         if options.share_binary:

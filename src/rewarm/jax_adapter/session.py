@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewarm import policy, settings
-from rewarm.cache import Checker, CompileCache, Explainer, Request, Sampler, Trials
+from rewarm.cache import Checker, CompileCache, Explainer, Remotes, Request, Sampler, Trials
 from rewarm.coordination import SingleFlight
-from rewarm.errors import ContentsDifferError, StoreError
+from rewarm.errors import ContentsDifferError, RewarmError, StoreError
 from rewarm.host import host_id
 from rewarm.identity import Toolchain
 from rewarm.in_force import Said, Settings, resolve
@@ -69,7 +69,8 @@ class Runs:
 
 def _plain(in_force: Settings) -> dict[str, Any]:
     plain = (bool, int, float, str, type(None))
-    return {name: value if isinstance(value, plain) else str(value) for name, value in in_force._asdict().items()}
+    told = in_force.without_secrets()
+    return {name: value if isinstance(value, plain) else str(value) for name, value in told.items()}
 
 
 class _LateExplainer:
@@ -166,6 +167,7 @@ class Session:
         try:
             obstacle = store.prepare()
             _refuse_a_trap(store, in_force)
+            store.own_alone = not in_force.shared
         except StoreError as error:
             self._ledger.error()
             if in_force.strict:
@@ -208,6 +210,7 @@ class Session:
             trials=self._trials(store),
             sampler=_sampler(in_force, store, writable),
             checker=self._checker(writable),
+            remotes=self._remotes(store),
         )
 
     def _trials(self, store: LocalStore | None) -> Trials | None:
@@ -215,6 +218,22 @@ class Session:
         if store is None:
             return None
         return trials_of(store.root, store, self._teller.tell, SHARED if self.settings.shared else PRIVATE)
+
+    def _remotes(self, store: LocalStore | None) -> Remotes | None:
+        if store is None or not self.settings.remote:
+            return None
+        from rewarm.jax_adapter.remotes import remotes_of
+
+        try:
+            return remotes_of(self.settings, store, self._ledger, self._teller.tell)
+        except Exception as error:
+            self._ledger.error()
+            if self.settings.strict:
+                raise
+            # The words of errors that are not ours may show what is secret.
+            words = str(error) if isinstance(error, RewarmError) else f"no remotes: {type(error).__name__}"
+            self._teller.tell(f"{words}; the program goes on without remotes")
+            return None
 
     def _checker(self, writable: LocalStore | None) -> Checker | None:
         if writable is None or not self.settings.load_check:
@@ -229,6 +248,8 @@ class Session:
         Raises:
           Exception: what the compiler raises, as it is; with JAX's own class where contents differ.
         """
+        if self._options.cache_dir and "://" in self._options.cache_dir:
+            seam.hide_url(call, self._options.cache_dir)
         seam.before_compile_step(call)
         events.request_made()
         cache = self._open()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from rewarm.errors import UnsupportedJaxError
@@ -168,6 +169,20 @@ def drop_override(call: Call, name: str) -> None:
     call.compile_options.env_option_overrides = [row for row in overrides if row[0] != name]
 
 
+# Where JAX lets XLA keep caches of its own, in folders of its cache directory.
+_CACHES_OF_XLA = ("xla_gpu_kernel_cache_file", "xla_gpu_per_fusion_autotune_cache_dir")
+
+
+def hide_url(call: Call, cache_dir: str) -> None:
+    """Take the folders that JAX made of a URL out of a call's options: XLA would take them for local ones."""
+    debug_options = call.compile_options.executable_build_options.debug_options
+    # As JAX writes it, which knows paths alone: "gs:/bucket" of "gs://bucket".
+    made_of_it = str(PurePath(cache_dir))
+    for name in _CACHES_OF_XLA:
+        if str(getattr(debug_options, name, "")).startswith(made_of_it):
+            setattr(debug_options, name, "")
+
+
 def note_compile_after_miss() -> None:
     """The event that JAX's own test helpers count."""
     from jax._src import util
@@ -183,3 +198,10 @@ def verification_error(message: str, key: str, stored: bytes, compiled: bytes) -
         return None
     error: Exception = compilation_cache.CacheVerificationError(message, key, stored, compiled)
     return error
+
+
+def process_index() -> int:
+    """Which process of a distributed job this is, as `jax.distributed` was told; 0 outside one. Starts no backend."""
+    from jax._src import distributed
+
+    return int(getattr(distributed.global_state, "process_id", None) or 0)

@@ -1,0 +1,104 @@
+"""`rewarm bundle`: entries in one file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from rewarm import settings
+from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress, size, table
+from rewarm.sharing import bundle
+from rewarm.sharing.opening import keyring_of
+from rewarm.store import LocalStore
+from rewarm.store.inventory import look
+from rewarm.trust import POSTURES, as_posture
+
+
+@click.group()
+def command() -> None:
+    """Entries in one file, for container images, CI caches and machines without a network."""
+
+
+@command.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
+@click.option("--key", "prefixes", metavar="KEY", multiple=True, help="Only this entry; the start of its key will do.")
+@click.option("--update", is_flag=True, help="Add to the bundle that is there what it has not.")
+@directory_option
+@json_option
+def save(
+    file: Path, program: str | None, prefixes: tuple[str, ...], update: bool, directory: str | None, as_json: bool
+) -> None:
+    """Write entries of the cache directory into FILE, signed with your key if you have one."""
+    store = open_store(directory)
+    if file.exists() and not update:
+        raise click.ClickException(f"{file} is there already; name another, remove it, or add to it with --update")
+    keyring = keyring_of(settings.of_command(directory=directory))
+    keys = progress(_chosen(store, program, prefixes), "reading entries")
+    try:
+        added = bundle.save(file, store, keys, keyring, update=update)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {file}: {error.strerror or error}") from error
+    if as_json:
+        print_json({"file": str(file), "added": [one._asdict() for one in added]})
+    else:
+        signed = "signed" if keyring.signing_key() is not None else "not signed: there is no key (rewarm keys new)"
+        click.echo(f"{file}: {len(added)} entries added, {size(sum(one.size for one in added))}, {signed}")
+
+
+@command.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--trust",
+    "posture",
+    type=click.Choice(POSTURES),
+    default="require",
+    help="require: signed by a key you trust (default). verify: unsigned ones pass, too. store: whoever made the file "
+    "is trusted.",
+)
+@directory_option
+@json_option
+def load(file: Path, posture: str, directory: str | None, as_json: bool) -> None:
+    """Put the entries of FILE into the cache directory, each once it was checked. Exit code 1 when one was refused."""
+    asked = settings.of_command(directory=directory)
+    store = LocalStore(asked.directory, shared=asked.shared)
+    store.prepare()
+    loaded = list(progress(bundle.load(file, store, keyring_of(asked), as_posture(posture)), "storing entries"))
+    counts = Counter(one.outcome for one in loaded)
+    if as_json:
+        print_json({"file": str(file), "directory": str(store.root), "entries": [one._asdict() for one in loaded]})
+    else:
+        for outcome, count in sorted(counts.items()):
+            click.echo(f"{count} {outcome}")
+        click.echo(f"{file}: {counts[bundle.STORED]} of {len(loaded)} entries stored in {store.root}")
+    if any(one.outcome not in (bundle.STORED, bundle.THERE) for one in loaded):
+        raise SystemExit(FOUND_BAD)
+
+
+@command.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def show(file: Path, as_json: bool) -> None:
+    """List what FILE says that it holds. Nothing is verified: loading does that."""
+    found = bundle.members(file)
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    if found:
+        rows = [[one.key[:12], size(one.size), one.program, one.target] for one in found]
+        table(("key", "size", "program", "target"), rows, numeric=("size",))
+    click.echo(f"{len(found)} entries, {size(sum(one.size for one in found))}")
+
+
+def _chosen(store: LocalStore, program: str | None, prefixes: tuple[str, ...]) -> Iterator[str]:
+    for info in store.scan():
+        if prefixes and not any(info.key.startswith(prefix.lower()) for prefix in prefixes):
+            continue
+        if program is not None:
+            header = look(store, info).header
+            if header is None or program not in header.program:
+                continue
+        yield info.key

@@ -1,0 +1,261 @@
+"""`rewarm keys`: the user's own folder of keys.
+
+Not promised: that a program which runs already hears of a change; keys are read when it starts.
+
+Race: two calls of `new` at once. The file is made with O_EXCL, so one gets it and the other fails. Two calls of
+`revoke` at once each add a line; neither takes the other's away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rewarm import small_files
+from rewarm.cli.common import json_option, print_json, table
+from rewarm.trust import Algorithm, Keyring, KeySources, SigningKey, TrustedKey, UnusableKeyError, default_folder, load
+from rewarm.trust.key_files import PUBLIC_SUFFIX, REVOKED, check_folder, trusted_keys
+from rewarm.trust.keyring import SIGNING_NAME, TRUSTED_NAME
+from rewarm.trust.keys import is_id
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_STDIN_LIMIT = 1 << 20
+
+
+@click.group()
+def command() -> None:
+    """Make and look after the keys that entries are signed with.
+
+    An entry is code. What a remote hands out runs here only when a key that is trusted has signed it. Your own key is
+    trusted by yourself; give others the line that `rewarm keys show` prints.
+    """
+
+
+@command.command()
+@click.option("--hmac", is_flag=True, help="A shared secret: whoever checks entries could sign them.")
+@click.option("--out", metavar="FILE", help="Where it goes; by default it becomes this user's own key.")
+@click.option("--comment", default="", metavar="TEXT", help="Whose it is, for lists.")
+def new(hmac: bool, out: str | None, comment: str) -> None:
+    """Make a new signing key. One that is there is never overwritten."""
+    key = SigningKey.generate(Algorithm.HMAC if hmac else Algorithm.ED25519, comment)
+    name = key.id  # before anything is written: it needs the library
+    path = Path(out).expanduser() if out is not None else _made_folder() / SIGNING_NAME
+    _write_new(path, f"{key.to_text()}\n".encode())
+    click.echo(f"{path}: key {name}, readable by you alone")
+    click.echo("give it to those who are to check its signatures, and to nobody else" if hmac else key.public.to_text())
+
+
+@command.command()
+@json_option
+def ls(as_json: bool) -> None:
+    """List your own key, the trusted keys and the revoked ones."""
+    keyring = _keyring()
+    rows = list(_rows(keyring))
+    if as_json:
+        print_json({"folder": str(_folder()), "keys": rows})
+    elif rows:
+        table(
+            ("id", "use", "kind", "comment", "where"),
+            [[row["id"], _use(row), row["algorithm"] or "-", row["comment"], row["where"]] for row in rows],
+        )
+    else:
+        click.echo(f"no key is in {_folder()}; make one with rewarm keys new, or trust one with rewarm keys trust")
+
+
+@command.command()
+@click.argument("what", metavar="FILE|TEXT")
+@click.option("--comment", metavar="TEXT", help="Whose it is, in place of what the key says.")
+def trust(what: str, comment: str | None) -> None:
+    """Trust a key: a file with one or more, the line itself, or - for standard input.
+
+    The line of an HMAC key is its secret, so it is not taken as an argument, which others on this host can read.
+    """
+    keyring = _keyring()
+    keys = _given_keys(what)
+    for key in keys:
+        if keyring.is_revoked(key.id):
+            raise click.ClickException(
+                f"{key.id} is revoked; take its line out of {_folder() / REVOKED} first, if that was a mistake"
+            )
+    folder = _made_folder() / TRUSTED_NAME
+    with _told(folder):
+        small_files.make_folder(folder, small_files.PRIVATE.directory)
+    check_folder(folder)
+    for key in keys:
+        text = key.to_text() if comment is None else _commented(key, comment).to_text()
+        with _told(path := folder / f"{key.id}{PUBLIC_SUFFIX}"):
+            small_files.replace(path, f"{text}\n".encode(), small_files.PRIVATE.file)
+        click.echo(f"{key.id} is trusted")
+
+
+@command.command()
+@click.argument("what", metavar="ID|FILE")
+def revoke(what: str) -> None:
+    """Never trust a key again, whatever else says that it is trusted.
+
+    The start of an ID is enough while it fits one key that is known here.
+    """
+    keyring = _keyring()
+    own = keyring.own_key()
+    for key in _ids(keyring, what):
+        if keyring.is_revoked(key):
+            click.echo(f"{key} was revoked already")
+            continue
+        _add_line(_made_folder() / REVOKED, key)
+        if not _keyring().is_revoked(key):
+            raise click.ClickException(f"{key} is NOT revoked: another program changed {_folder() / REVOKED}")
+        click.echo(f"{key} is revoked")
+        if own is not None and own.id == key:
+            click.echo(f"it was your own: nothing is signed until you move {own.where} away and make a new one")
+
+
+@command.command()
+def show() -> None:
+    """Print your own public key, to hand to others."""
+    own = _keyring().own_key()
+    if own is None:
+        raise click.ClickException("you have no signing key; make one with rewarm keys new")
+    if own.public.holds_secret:
+        raise click.ClickException(
+            f"your key is an HMAC key and has no public half: who is to check its signatures needs {own.where} itself"
+        )
+    click.echo(own.public.to_text())
+
+
+# -- inside --------------------------------------------------------------------------------------------------------
+
+
+def _folder() -> Path:
+    folder = default_folder()
+    if folder is None:
+        raise click.ClickException("this user has no home for keys; name one with XDG_CONFIG_HOME")
+    return folder
+
+
+def _keyring() -> Keyring:
+    return load(KeySources(folder=_folder()))
+
+
+def _made_folder() -> Path:
+    folder = _folder()
+    with _told(folder):
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        for one in (folder.parent, folder):
+            small_files.make_folder(one, small_files.PRIVATE.directory)
+    check_folder(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system says of a file, as one line."""
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    with _told(path):
+        try:
+            descriptor = os.open(path, _NEW, small_files.PRIVATE.file)
+        except FileExistsError:
+            raise click.ClickException(
+                f"{path} is there already and is not overwritten; name another file with --out"
+            ) from None
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _add_line(path: Path, line: str) -> None:
+    with _told(path):
+        last = small_files.contents(path, 1) if path.exists() else b"\n"
+        # A last line without an end, as some editors leave it, would swallow this one.
+        start = "" if last in (b"", b"\n") else "\n"
+        small_files.append(path, f"{start}{line}\n".encode("ascii"), small_files.PRIVATE.file)
+
+
+def _given_keys(what: str) -> list[TrustedKey]:
+    if what == "-":
+        lines = sys.stdin.read(_STDIN_LIMIT).splitlines()
+        keys = [TrustedKey.from_text(line, "standard input") for line in lines if line.strip() and line[0] != "#"]
+        if not keys:
+            raise click.ClickException("no key came on standard input")
+        return keys
+    if not what.lstrip().startswith("rewarm-"):
+        return trusted_keys(Path(what).expanduser())
+    key = TrustedKey.from_text(what, "the argument")
+    if key.holds_secret:
+        raise click.UsageError("others on this host can read arguments: give a file with the secret, or - and its line")
+    return [key]
+
+
+def _commented(key: TrustedKey, comment: str) -> TrustedKey:
+    bare, _, _ = key.to_text().partition(" ")
+    return TrustedKey.from_text(f"{bare} {comment}", "--comment")
+
+
+def _ids(keyring: Keyring, what: str) -> list[str]:
+    """The ids that `what` stands for: those in a file, one in full, or the one that is known and starts like this."""
+    prefix = what.strip().lower()
+    if is_id(prefix):
+        return [prefix]
+    own = keyring.own_key()
+    known = {*keyring.trusted, *keyring.revoked, *([own.id] if own is not None else [])}
+    found = sorted(name for name in known if prefix and name.startswith(prefix))
+    if len(found) == 1:
+        return found
+    if found:
+        raise click.ClickException(f"{len(found)} keys have an id that starts with {prefix!r}; add digits")
+    path = Path(what).expanduser()
+    if not path.is_file():
+        raise click.ClickException(f"no key here has an id that starts with {what!r}, and no file has this name")
+    try:
+        return [key.id for key in trusted_keys(path)]
+    except UnusableKeyError as error:
+        raise click.ClickException(f"{error} (to revoke a key whose file is lost, give its whole id)") from error
+
+
+def _rows(keyring: Keyring) -> Iterator[dict[str, Any]]:
+    own = keyring.own_key()
+    known = dict(keyring.trusted)
+    if own is not None:
+        known = {own.id: own.public, **{name: key for name, key in known.items() if name != own.id}}
+    for name, key in known.items():
+        yield {
+            "id": name,
+            "algorithm": key.algorithm.name.lower(),
+            "own": own is not None and name == own.id,
+            "trusted": not keyring.is_revoked(name),
+            "revoked": keyring.is_revoked(name),
+            "comment": key.comment,
+            "where": key.where,
+        }
+    for name in sorted(keyring.revoked - set(known)):
+        yield {
+            "id": name,
+            "algorithm": None,
+            "own": False,
+            "trusted": False,
+            "revoked": True,
+            "comment": "",
+            "where": str(_folder() / REVOKED),
+        }
+
+
+def _use(row: dict[str, Any]) -> str:
+    if row["revoked"]:
+        return "revoked (your own)" if row["own"] else "revoked"
+    return "your own" if row["own"] else "trusted"

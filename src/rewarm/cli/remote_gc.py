@@ -1,0 +1,72 @@
+"""`rewarm gc --remote`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import click
+
+from rewarm import setting_values
+from rewarm.cli.common import ago, print_json, progress, size, table
+from rewarm.cli.remote import open_one, remote_errors
+from rewarm.sharing.housekeeping import Bounds, Gone, collect
+
+_SHOWN = 100
+
+
+def collect_remote(
+    remote: str,
+    namespaces: str | None,
+    max_age: str | None,
+    max_size: str | None,
+    *,
+    directory: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove what is beyond the bounds, and say what went and why.
+
+    Raises:
+      click.UsageError: no bound is given: none of a local directory holds for what others share.
+      click.ClickException: the remote cannot list, or nothing may be removed.
+    """
+    bounds = _bounds(max_age, max_size)
+    tier = open_one(directory, remote, None, namespaces)
+    if not (tier.writes or dry_run):
+        raise click.ClickException(f"{tier.place}: its address says write=no, so nothing is removed")
+    with remote_errors(tier):
+        gone = list(progress(collect(tier, bounds, time.time(), dry_run=dry_run), "removing entries"))
+    if as_json:
+        told = {"remote": tier.place, "bounds": bounds._asdict(), "dry_run": dry_run}
+        print_json({**told, "removed": [one._asdict() for one in gone], "bytes": sum(one.size for one in gone)})
+    else:
+        _print(gone, dry_run=dry_run)
+
+
+def _bounds(max_age: str | None, max_size: str | None) -> Bounds:
+    if max_age is None and max_size is None:
+        raise click.UsageError("a remote has no bounds of its own: say --max-age, --max-size, or both")
+    age = _value("--max-age", setting_values.as_age, max_age, setting_values.AGE)
+    bytes_ = _value("--max-size", setting_values.as_size, max_size, setting_values.SIZE)
+    return Bounds(age, None if bytes_ is None else int(bytes_))
+
+
+def _value(option: str, parse: Callable[[str], float], text: str | None, expected: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(parse(text))
+    except (ValueError, OverflowError):
+        raise click.UsageError(f"{option}: expected {expected}, found {text!r}") from None
+    return None if value < 0 else value
+
+
+def _print(gone: list[Gone], *, dry_run: bool) -> None:
+    if gone:
+        rows = [[one.namespace, one.name[:14], size(one.size), ago(one.put), one.reason] for one in gone[:_SHOWN]]
+        table(("namespace", "key", "size", "put", "why"), rows, numeric=("size", "put"))
+    if len(gone) > _SHOWN:
+        click.echo(f"and {len(gone) - _SHOWN} more, which --json shows")
+    verb = "would remove" if dry_run else "removed"
+    click.echo(f"{verb} {len(gone)} blobs, {size(sum(one.size for one in gone))}")

@@ -1,0 +1,244 @@
+"""Across hosts one process compiles a key; the others wait for its result.
+
+Not promised: that only one compiles, that the remote is there, or that it keeps what it says it keeps. Where anything
+fails, the process compiles for itself, at once. A lease is not signed, and nothing is decided by what it says: it is
+compared with what it was. Whoever may write to the remote can keep others waiting, for their patience at most.
+
+    <namespace>/leases/<key>    "rewarm lease 1 " owner " " beat " " seconds LF
+
+The owner is of one lease alone; the beat counts; the seconds say when to expect the next one, to whoever looks. A
+leader puts its lease where there is none (`only_new`) and again at each beat, and deletes it at the end. One that
+waits asks for it, each 0.25 s at first and each 2 s later. No clock is compared with another host's: a leader is
+silent when its lease has not changed for `silence` seconds by the clock of the one who waits.
+
+How long others are delayed by a leader that does not finish, beyond its last beat: by `silence` and one pause of 2 s,
+as long as the remote answers at once; the time that it takes to answer adds to each. Then one of those that wait puts
+its own lease over the silent one, and the others wait for that.
+
+Races, and their worst outcome, which is that a program is compiled twice:
+
+* several find a leader silent at the same moment: each puts its lease and looks 0.25 s later whose it is; the last one
+  leads. A put that takes longer than that makes two leaders.
+* a leader that was stopped goes on, while another leads: their beats write over each other. Who ends looks whose lease
+  it is before deleting it; should it be the other's a moment later, those that wait find none, and look for the entry.
+* one looks in the store before an entry comes, and asks for the lease after its leader ended: it leads. Looking again
+  would cost every compilation a round trip.
+* the answer to a put is lost: the lease is withdrawn in the background. Where that fails too, or a beat that was given
+  up arrives after the end, it has no leader, and the next one who asks waits for `silence`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+from rewarm.coordination.lead import FLEET, Lead, Turn
+from rewarm.coordination.pulse import Pulse
+from rewarm.host import host_id
+from rewarm.remote.blobs import Blobs, RemoteError
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.25, 2.0, 1.5
+_SETTLE = 0.25
+_BYTES = 512
+_KEPT = 120.0
+
+
+class FleetLeases:
+    """The leases of one namespace of one remote. Safe for any number of threads, one at a time for each key.
+
+    Args:
+      blobs: the remote, with the time limits that it was made with.
+      namespace: under which entries are written.
+      enforces: whether the remote keeps to `only_new` (`probe.py`). Where it does not, nobody leads: a lease that two
+        hold costs without helping.
+      beat: seconds between two beats.
+      silence: seconds without a change after which a leader counts as dead; several beats, and no less than the
+        remote may take to answer.
+      patience: seconds after which one who waits compiles, whatever else.
+    """
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        namespace: str,
+        *,
+        enforces: bool,
+        beat: float = 2.0,
+        silence: float = 10.0,
+        patience: float = 3600.0,
+    ) -> None:
+        self.blobs = blobs
+        self.namespace = namespace
+        self.enforces = enforces
+        self.every = beat
+        self.silence = silence
+        self.patience = patience
+        self.pulse = Pulse(beat)
+        self.leading: dict[str, _Lease] = {}
+
+    def lead(self, key: str, found: Callable[[], bool]) -> AbstractContextManager[Lead]:
+        """Lead `key` inside the block, or wait for whoever does.
+
+        Asked after a miss, by who leads the key on its host. `found` says whether the remote has the entry; it is
+        asked at each look while waiting, and may raise `RemoteError`.
+        """
+        return _FleetTurn(self, key, found)
+
+    def keep(self, key: str) -> Callable[[], None]:
+        """Inside the block of a leader: let the lease outlive the block, for 120 s at most, until what is returned is
+        called, from any thread.
+
+        For an entry that is uploaded in the background: others look for it when the lease ends. For one who does not
+        lead there is nothing to keep.
+        """
+        lease = self.leading.get(key)
+        return lease.keep() if lease is not None else _nothing
+
+    def close(self, seconds: float = 2.0) -> bool:
+        """Wait until the leases that ended are deleted, for so many seconds at most; whether they are.
+
+        What a process leaves behind that does not wait costs the next one who asks for the key `silence` seconds.
+        """
+        return self.pulse.settle(seconds)
+
+
+def _nothing() -> None:
+    """Nothing was kept, so there is nothing to end."""
+
+
+class _Lease:
+    """Our lease of one key. Beats and the end are the pulse's alone, one after another.
+
+    A process that was forked from its owner has no part in it.
+    """
+
+    def __init__(self, leases: FleetLeases, key: str) -> None:
+        self.name = f"{leases.namespace}/leases/{key}"
+        self._key = key
+        self._leases = leases
+        self._blobs = leases.blobs
+        self._process = os.getpid()
+        self._owner = f"rewarm lease 1 {host_id()}-{self._process}-{os.urandom(4).hex()} "
+        self._beats = 0
+        self._may_be_put = self._ended = False
+        self._keep_until = 0.0
+
+    def claim(self) -> bool:
+        """Put it where there is none; whether there was none."""
+        self._may_be_put = True
+        self._may_be_put = self._blobs.put(self.name, self._content(), only_new=True)
+        return self._may_be_put
+
+    def take_over(self) -> None:
+        """Put it over a silent one."""
+        self._may_be_put = True
+        self._blobs.put(self.name, self._content())
+
+    def seen(self) -> bytes | None:
+        """What lies under its name."""
+        return self._blobs.get(self.name, limit=_BYTES)
+
+    def is_ours(self, data: bytes) -> bool:
+        """Whether what was seen is ours."""
+        return data.startswith(self._owner.encode("ascii"))
+
+    def begin(self) -> None:
+        """Beat from now on."""
+        self._may_be_put = True
+        self._leases.pulse.add(self._beat)
+        self._leases.leading[self._key] = self
+
+    def keep(self) -> Callable[[], None]:
+        """Beat until what is returned is called, whatever `end` says, for a time."""
+        self._keep_until = time.monotonic() + _KEPT
+        return self._end_now
+
+    def end(self) -> None:
+        """Withdraw it in the background, unless it is kept. Any number of times."""
+        if self._leases.leading.get(self._key) is self:
+            del self._leases.leading[self._key]
+        if not self._keep_until:
+            self._end_now()
+
+    def _end_now(self) -> None:
+        if self._ended or self._process != os.getpid():
+            return
+        self._leases.pulse.remove(self._beat)
+        if self._may_be_put and not self._leases.pulse.soon(self._withdraw):
+            self._withdraw()
+        self._ended = True
+
+    def _beat(self) -> None:
+        if self._keep_until and time.monotonic() > self._keep_until:
+            self._end_now()
+        elif not self._ended:
+            self._blobs.put(self.name, self._content())
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(RemoteError):  # others find it silent
+            data = self.seen()
+            if data is not None and self.is_ours(data):
+                self._blobs.delete(self.name)
+
+    def _content(self) -> bytes:
+        self._beats += 1
+        return f"{self._owner}{self._beats} {self._leases.every:g}\n".encode("ascii")
+
+
+class _FleetTurn(Turn):
+    kind: ClassVar[str] = FLEET
+
+    def __init__(self, leases: FleetLeases, key: str, found: Callable[[], bool]) -> None:
+        super().__init__(key, leases.patience)
+        self._leases = leases
+        self._found = found
+
+    def _ask(self) -> Lead:
+        if not self._leases.enforces:
+            return self._lead("alone", "the remote cannot keep leases")
+        lease = _Lease(self._leases, self.key)
+        self._held.add(lease.end)
+        try:
+            if lease.claim():
+                return self._take(lease, "no other host had it in hand")
+            if not self._may_wait():
+                return self._lead("alone", "another host has it in hand, and this thread may not wait")
+            return self._wait(lease)
+        except RemoteError as error:
+            return self._lead("alone", f"no lease is to be had: {error.reason}")
+        except Exception as error:  # noqa: BLE001 - no failure of a remote stops a program
+            return self._lead("alone", f"no lease is to be had: {type(error).__name__}")
+
+    def _wait(self, lease: _Lease) -> Lead:
+        seen: bytes | None = None
+        since, pause, why = time.monotonic(), _FIRST_PAUSE, "no other host had it in hand"
+        was_put_over: bytes | None = None
+        while not self._found():
+            data = lease.seen()
+            if data is None:
+                return self._lead("waited", "another host had it in hand")
+            if lease.is_ours(data):
+                return self._take(lease, why)
+            if data != seen:
+                seen, since = data, time.monotonic()
+            if self._is_late():
+                return self._lead("alone", f"another host has it in hand for more than {self._patience:.0f} s")
+            left = self._leases.silence - (time.monotonic() - since)
+            if left <= 0:
+                if seen == was_put_over:
+                    return self._lead("alone", "the remote does not keep a lease that is put")
+                lease.take_over()
+                was_put_over = seen
+                left, why = _SETTLE, "the host that had it in hand is silent"
+            time.sleep(min(pause * random.uniform(0.8, 1.0), left))
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+        return self._lead("waited", "another host compiled it")
+
+    def _take(self, lease: _Lease, why: str) -> Lead:
+        lease.begin()
+        return self._lead("leads", why)

@@ -1,0 +1,1 @@
+"""Remotes: named blobs in object stores, HTTP caches, Redis and folders."""

@@ -1,0 +1,185 @@
+"""From an address to obstore's store: which class, which options, whose credentials.
+
+Not promised: that the credentials are good. Which there are is for each ecosystem to say: obstore reads AWS_*, GOOGLE_*
+and AZURE_* and asks for a workload's identity by itself. It reads no profiles of AWS; where a machine has some, and
+boto3, and the address names no key, boto3's own order of looking decides (environment, web identity, profile, ...).
+
+Everything goes through here once, at the first request: making a store asks nobody.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol, TypedDict, cast
+
+from rewarm.remote.address import Address
+from rewarm.remote.blobs import RefusedError
+
+# Of a request's time, what connecting may take at most, in seconds.
+_CONNECT = 1.0
+
+_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+_RENAMED = {
+    "s3": {"virtual_hosted": "virtual_hosted_style_request"},
+    "gs": {"endpoint": "base_url"},
+}
+_NOT_THE_STORES = frozenset({"proxy", "root_certificate", "profile"})
+_AWS_KEYS = frozenset({"access_key_id", "skip_signature", "web_identity_token_file", "role_arn"})
+
+
+class Meta(TypedDict):
+    """What obstore says of a blob."""
+
+    path: str
+    size: int
+    last_modified: datetime
+
+
+class Result(Protocol):
+    """An answer whose body has not been read."""
+
+    @property
+    def meta(self) -> Meta: ...
+
+    def bytes(self) -> Any: ...
+
+
+class Store(Protocol):
+    """What is used of obstore's stores, all of them alike."""
+
+    def get(self, path: str) -> Result: ...
+
+    def put(self, path: str, file: bytes, *, mode: str, use_multipart: bool) -> object: ...
+
+    def delete(self, paths: str) -> None: ...
+
+    def list(self, prefix: str | None, *, chunk_size: int) -> Iterator[Sequence[Meta]]: ...
+
+
+def open_store(address: Address) -> Store:
+    """The store of an address.
+
+    Raises:
+      RefusedError: obstore does not take the address, or an option of it.
+    """
+    stores: Any = importlib.import_module("obstore.store")
+    common: dict[str, Any] = {"client_options": _client_options(address), "retry_config": _retries(address.deadline)}
+    try:
+        if address.scheme in ("http", "https"):
+            return cast(Store, stores.HTTPStore(address.url, **common))
+        more = _credentials(address) if address.scheme == "s3" else {}
+        config = {**more.pop("config", {}), **_config(address)}
+        make = getattr(stores, _CLASSES[address.scheme])
+        return cast(Store, make(address.host, prefix=address.path or None, config=config, **common, **more))
+    except RefusedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - its text may hold the value of an option
+        raise RefusedError(f"the address or its options cannot be used ({type(error).__name__})") from None
+
+
+def _config(address: Address) -> dict[str, str]:
+    renamed = _RENAMED.get(address.scheme, {})
+    config = {renamed.get(name, name): value for name, value in address.options.items() if name not in _NOT_THE_STORES}
+    if address.scheme == "gs" and "base_url" in config and not _has_google_credentials(config):
+        # Another server than Google's: no token of Google's for it. (`skip_signature` alone does not hold for a put.)
+        config["service_account_key"] = _anonymous_at(config["base_url"])
+    if address.scheme == "s3":
+        # One request either way, and servers that are not AWS often lack the other.
+        config["disable_bulk_delete"] = "true"
+    return config
+
+
+def _has_google_credentials(config: Mapping[str, str]) -> bool:
+    return not {"service_account", "service_account_key", "application_credentials", "bearer_token"}.isdisjoint(config)
+
+
+def _anonymous_at(url: str) -> str:
+    fields = {"gcs_base_url": url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    return json.dumps(fields)
+
+
+def _client_options(address: Address) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "timeout": timedelta(seconds=address.deadline),
+        "connect_timeout": timedelta(seconds=min(_CONNECT, address.deadline)),
+        "allow_http": _allows_http(address),
+        "user_agent": "rewarm",
+    }
+    if "proxy" in address.options:
+        options["proxy_url"] = address.options["proxy"]
+    if "root_certificate" in address.options:
+        options["root_certificate"] = _certificate(address.options["root_certificate"])
+    header = _authorization(address.options) if address.scheme in ("http", "https") else ""
+    if header:
+        options["default_headers"] = {"authorization": header}
+    return options
+
+
+def _allows_http(address: Address) -> bool:
+    """Whether the user wrote "http": in the address, or else in a variable of the environment that obstore reads.
+
+    Without an endpoint anywhere, obstore's own are https, whatever is allowed.
+    """
+    if address.scheme in ("http", "https"):
+        return address.scheme == "http"
+    return not address.options.get("endpoint", "http://").startswith("https://")
+
+
+def _authorization(options: Mapping[str, str]) -> str:
+    if "token" in options:
+        return f"Bearer {options['token']}"
+    if "username" not in options and "password" not in options:
+        return ""
+    pair = f"{options.get('username', '')}:{options.get('password', '')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
+
+
+def _certificate(path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except (OSError, RuntimeError):
+        raise RefusedError("the file of root_certificate cannot be read") from None
+
+
+def _retries(deadline: float) -> dict[str, Any]:
+    """One more try, and none that starts after the deadline: two requests at most, the second of a full one."""
+    backoff = {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(milliseconds=500), "base": 2}
+    return {"max_retries": 1, "retry_timeout": timedelta(seconds=deadline), "backoff": backoff}
+
+
+def _credentials(address: Address) -> dict[str, Any]:
+    """A provider that asks boto3, where profiles are to be honoured, and the profile's region."""
+    profile = address.options.get("profile")
+    if profile is None and (not _AWS_KEYS.isdisjoint(address.options) or not _has_profiles()):
+        return {}
+    if importlib.util.find_spec("boto3") is None:
+        if profile is None:
+            return {}
+        raise RefusedError("profile= needs boto3 (pip install boto3)")
+    return _from_boto3(profile)
+
+
+def _has_profiles() -> bool:
+    try:
+        folder = Path("~/.aws").expanduser()
+        return (folder / "config").exists() or (folder / "credentials").exists()
+    except (OSError, RuntimeError):
+        return False
+
+
+def _from_boto3(profile: str | None) -> dict[str, Any]:
+    session: Any = importlib.import_module("boto3").Session
+    auth: Any = importlib.import_module("obstore.auth.boto3")
+    try:
+        provider = auth.Boto3CredentialProvider(session(profile_name=profile))
+    except Exception as error:  # noqa: BLE001 - botocore's errors have no base that could be named without it
+        if profile is None:
+            return {}  # files without a profile that is of use: obstore looks for itself
+        raise RefusedError(f"the profile cannot be used ({type(error).__name__})") from None
+    return {"credential_provider": provider, "config": {**provider.config}}

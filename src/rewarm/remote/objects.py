@@ -1,0 +1,223 @@
+"""Blobs in an object store (S3, Google, Azure) or behind an HTTP server that takes GET, PUT and DELETE; by obstore.
+
+Not promised: that `only_new` is enforced (several S3 servers take the condition and overwrite, HTTP has none), or that
+a reader beside a writer sees a whole blob (object stores and nginx do that, some WebDAV servers do not).
+
+obstore's synchronous verbs alone are used: its asynchronous ones can abort a process that exits. Its client does not
+survive a fork. Whoever makes `ObjectBlobs` asks nobody and imports nothing; the first verb does.
+
+A missing bucket and a missing blob are one status (404). Most servers name which in the answer; where one does not,
+the bucket is looked at once, and that look is remembered. On HTTP every 404 is a missing blob.
+
+Races: two threads whose verbs are the first both find no store, and one makes it under the lock. `close` beside a verb
+leaves that verb its store until it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+
+from rewarm.remote.address import Address
+from rewarm.remote.blobs import (
+    BlobInfo,
+    NoSuchPlaceError,
+    RefusedError,
+    RemoteError,
+    TooLargeError,
+    UnreachableError,
+    check_name,
+)
+from rewarm.remote.object_errors import code_of, names_a_missing_place, status_of, translate
+from rewarm.remote.object_stores import Meta, Result, Store, open_store
+
+_PAGE = 1000
+# What an HTTP server answers that does not know PROPFIND.
+_NO_LISTS = (400, 405, 501)
+# obstore's exceptions, by name, so that nothing of it is imported here.
+_THERE_IS_ONE = ("AlreadyExistsError", "PreconditionError")
+
+
+class ObjectBlobs:
+    """The blobs at an address of kind s3, gs, az, http or https; see `Blobs` for the verbs.
+
+    A verb takes at most the address's deadline, and twice that where a first request failed just before it.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._web = address.scheme in ("http", "https")
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._place_is_there = self._web
+        # obstore's HTTP lists blobs by their whole path, its object stores by what follows their prefix.
+        self._above = f"{address.path}/" if self._web and address.path else ""
+        # Whether a put may ask for `only_new`; off for good once the remote refused the question itself.
+        self._asks = not self._web
+
+    @property
+    def place(self) -> str:
+        """The address, without query and credentials."""
+        return self._address.url
+
+    def __repr__(self) -> str:
+        return f"ObjectBlobs({self.place!r})"
+
+    # -- the verbs ---------------------------------------------------------------------------------------------
+
+    def get(self, name: str, *, limit: int) -> bytes | None:
+        """The bytes of a blob; its length is looked at before its body is read; see `Blobs.get`."""
+        check_name(name)
+        store = self._opened()
+        try:
+            result = store.get(name)
+            return _body(result, limit)
+        except FileNotFoundError as error:
+            self._check_place(error)
+            return None
+        except RemoteError:
+            raise
+        except Exception as error:  # noqa: BLE001 - obstore raises built-in errors of many kinds
+            raise translate(error) from None
+
+    def put(self, name: str, data: bytes, *, only_new: bool = False) -> bool:
+        """Make `data` the blob, in one request; see `Blobs.put`."""
+        check_name(name)
+        store = self._opened()
+        if only_new and self._asks:
+            with contextlib.suppress(_NotAskableError):
+                return self._create(store, name, data)
+        try:
+            store.put(name, data, mode="overwrite", use_multipart=False)
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            raise self._failed_put(error) from None
+        return True
+
+    def delete(self, name: str) -> None:
+        """Remove a blob; see `Blobs.delete`."""
+        check_name(name)
+        store = self._opened()
+        try:
+            store.delete(name)
+        except FileNotFoundError as error:
+            self._check_place(error)
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            raise translate(error) from None
+
+    def scan(self, prefix: str) -> Iterator[BlobInfo]:
+        """The blobs under a prefix, page by page; what has no name of a blob is passed over; see `Blobs.scan`."""
+        check_name(prefix)
+        store = self._opened()
+        return self._scanned(store, prefix)
+
+    def close(self) -> None:
+        """Let go of the client and its connections; the next verb makes another."""
+        with self._lock:
+            self._store = None
+
+    # -- how ---------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Store:
+        store = self._store
+        if store is None:
+            with self._lock:
+                store = self._store
+                if store is None:
+                    store = self._store = open_store(self._address)
+        return store
+
+    def _create(self, store: Store, name: str, data: bytes) -> bool:
+        """Put on the condition that there is none; `_NotAskableError` where the remote does not know the condition."""
+        try:
+            store.put(name, data, mode="create", use_multipart=False)
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            if type(error).__name__ in _THERE_IS_ONE:
+                return False
+            if _does_not_know_the_condition(error):
+                self._asks = False
+                raise _NotAskableError from None
+            raise self._failed_put(error) from None
+        return True
+
+    def _failed_put(self, error: Exception) -> RemoteError:
+        if not self._web:
+            return NoSuchPlaceError("there is no such bucket") if status_of(str(error)) == 404 else translate(error)
+        # A conflict, in WebDAV, is a folder that is missing. obstore makes those above a blob, none of the address's.
+        if status_of(str(error)) in (404, 409):
+            return NoSuchPlaceError("there is no such folder")
+        return translate(error)
+
+    def _scanned(self, store: Store, prefix: str) -> Iterator[BlobInfo]:
+        try:
+            for page in store.list(prefix, chunk_size=_PAGE):
+                yield from _infos(page, prefix, self._above)
+        except FileNotFoundError as error:
+            self._check_place(error)  # WebDAV has no empty folders that nobody made
+        except RemoteError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            raise self._failed_scan(error) from None
+
+    def _failed_scan(self, error: Exception) -> RemoteError:
+        kind = translate(error)
+        if self._web and (status_of(str(error)) in _NO_LISTS or type(kind) is RemoteError):
+            return RefusedError("this server cannot list")
+        return kind
+
+    def _check_place(self, error: FileNotFoundError) -> None:
+        """After a 404: raise where it means that there is no bucket."""
+        if self._place_is_there:
+            return
+        missing = names_a_missing_place(str(error))
+        if missing is None:
+            missing = self._look_at_the_place()
+        if missing:
+            raise NoSuchPlaceError("there is no such bucket") from None
+        self._place_is_there = True
+
+    def _look_at_the_place(self) -> bool:
+        """Whether the bucket is missing, by asking for its list; whoever may not list is not told, and goes on."""
+        try:
+            next(iter(self._opened().list(None, chunk_size=1)), None)
+        except FileNotFoundError:
+            return True
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            return isinstance(translate(error), NoSuchPlaceError)
+        return False
+
+
+class _NotAskableError(Exception):
+    """The remote refused a condition, not the put."""
+
+
+def _does_not_know_the_condition(error: Exception) -> bool:
+    """Whether a put failed for its condition: S3 answers 501 NotImplemented for a header that it does not know."""
+    text = str(error)
+    return isinstance(error, NotImplementedError) or code_of(text) == "NotImplemented" or status_of(text) == 501
+
+
+def _body(result: Result, limit: int) -> bytes:
+    size = result.meta["size"]
+    if size > limit:
+        raise TooLargeError("more bytes than the reader wants")
+    # No more can come: the length is that of the answer's own header, and nothing is unpacked on the way.
+    data = bytes(result.bytes())
+    if len(data) != size:
+        raise UnreachableError("the answer broke off")
+    return data
+
+
+def _infos(page: Sequence[Meta], prefix: str, above: str) -> Iterator[BlobInfo]:
+    for meta in page:
+        name = meta["path"].removeprefix(above)
+        if name.startswith(f"{prefix}/") and _is_name(name):
+            yield BlobInfo(name, meta["size"], meta["last_modified"].timestamp())
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,45 @@
+"""From an address to its blobs.
+
+Not promised: that there is anything. Nobody is asked, and no client is imported, before the first verb.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from rewarm.errors import RewarmError
+from rewarm.remote.address import Address
+from rewarm.remote.blobs import Blobs
+
+_CLIENTS = {"redis": "redis", "rediss": "redis", "file": ""}
+
+
+class MissingClientError(RewarmError, ImportError):
+    """The library that speaks to this kind of remote is not installed; the message names the extra."""
+
+
+def open_blobs(address: Address) -> Blobs:
+    """The blobs at `address`.
+
+    Raises:
+      MissingClientError: the library that they need is not installed.
+    """
+    _require(address, _CLIENTS.get(address.scheme, "obstore"))
+    if address.scheme == "file":
+        from rewarm.remote.folder import FolderBlobs
+
+        return FolderBlobs.of(address)
+    if address.scheme in ("redis", "rediss"):
+        from rewarm.remote.redis_blobs import RedisBlobs
+
+        return RedisBlobs.of(address)
+    from rewarm.remote.objects import ObjectBlobs
+
+    return ObjectBlobs(address)
+
+
+def _require(address: Address, library: str) -> None:
+    if library and importlib.util.find_spec(library) is None:
+        raise MissingClientError(
+            f'{address} needs {library}, which is not installed; install it with: pip install "rewarm[remote]"'
+        )

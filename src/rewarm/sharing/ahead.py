@@ -1,0 +1,94 @@
+"""Entries fetched ahead of the program, by plan: in parallel, into the local store, while JAX is still tracing.
+
+Not promised: that an entry is there when it is asked for. Whoever asks for one that is under way waits for it; one that
+is not begun yet is fetched at once by whoever asks, past the plan.
+
+Nothing here knows JAX, so no backend is chosen by it. Memory is bounded by the number of threads: each has one entry in
+hand, which it checks, keeps, and lets go.
+
+Races, and their worst outcome:
+
+* the program asks for an entry at the moment at which a thread takes it up: one of the two has it, since both take it
+  out of one table under one lock.
+* a fork: the child has no threads and an empty table; it fetches what it needs by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from rewarm.sharing.forks import renew_in_child
+
+# Fewer than the requests that a remote takes at once (`remote/guard.py`): what the program asks for itself, and what is
+# sent, is not to wait for a plan.
+THREADS = 10
+
+
+class Ahead:
+    """Fetches the entries of a plan.
+
+    Args:
+      fetch: fetches one entry into the local store; returns whether it is there. Never raises.
+      threads: how many entries are fetched at the same time.
+    """
+
+    def __init__(self, fetch: Callable[[str], bool], *, threads: int = THREADS) -> None:
+        self._fetch = fetch
+        self._most = threads
+        self._renew()
+        renew_in_child(self, Ahead._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._planned: deque[str] = deque()
+        self._open: set[str] = set()
+        self._under_way: dict[str, threading.Event] = {}
+        self._threads = 0
+
+    def start(self, keys: Iterable[str]) -> None:
+        """Fetch these entries, in this order."""
+        with self._lock:
+            for key in keys:
+                if key not in self._open and key not in self._under_way:
+                    self._open.add(key)
+                    self._planned.append(key)
+            for _ in range(min(self._most, len(self._planned)) - self._threads):
+                try:
+                    threading.Thread(target=self._work, name="rewarm-ahead", daemon=True).start()
+                except (RuntimeError, MemoryError):  # what is planned is fetched when it is asked for
+                    return
+                self._threads += 1
+
+    def settle(self, key: str, seconds: float) -> bool:
+        """The program wants this entry: wait while it is under way. Whether it was, so that a look is worthwhile."""
+        with self._lock:
+            self._open.discard(key)
+            under_way = self._under_way.get(key)
+        return under_way is not None and under_way.wait(seconds)
+
+    def stop(self) -> None:
+        """Begin with no other entry."""
+        with self._lock:
+            self._planned.clear()
+            self._open.clear()
+
+    def _take(self) -> str | None:
+        with self._lock:
+            while self._planned:
+                key = self._planned.popleft()
+                if key in self._open:
+                    self._open.discard(key)
+                    self._under_way[key] = threading.Event()
+                    return key
+            self._threads -= 1
+            return None
+
+    def _work(self) -> None:
+        while (key := self._take()) is not None:
+            try:
+                self._fetch(key)
+            finally:
+                with self._lock:
+                    self._under_way.pop(key).set()

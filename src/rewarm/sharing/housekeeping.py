@@ -1,0 +1,146 @@
+"""Looking over a remote, and removing from it what is old or too much.
+
+Not promised: a snapshot, or that what goes was not wanted. A remote knows when an entry was put there and not when it
+was last fetched, so the oldest go first; who wants one again compiles it, and puts it there anew. Several who do this
+at once remove the same entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rewarm.envelope import Header
+from rewarm.remote.blobs import BlobInfo
+from rewarm.sharing import plans
+from rewarm.sharing.tier import RemoteTier, key_of
+from rewarm.trust import RefusedEntryError
+
+
+class Bounds(NamedTuple):
+    """What one namespace of a remote may keep; `None` is no bound.
+
+    Attributes:
+      max_age: seconds since an entry was put there.
+      max_size: bytes of all entries.
+    """
+
+    max_age: float | None = None
+    max_size: int | None = None
+
+
+class Gone(NamedTuple):
+    """Something that goes, or went.
+
+    Attributes:
+      namespace: where it lay.
+      name: the key of an entry, or "plans/" and the id of a plan.
+      size: bytes.
+      put: when it was put there, in seconds since the epoch, by the remote's clock.
+      reason: "age" or "size".
+    """
+
+    namespace: str
+    name: str
+    size: int
+    put: float
+    reason: str
+
+
+class Shown(NamedTuple):
+    """One entry of a list.
+
+    Attributes:
+      namespace: where it lies.
+      key: 64 hexadecimal digits.
+      size: bytes.
+      put: when it was put there, in seconds since the epoch, by the remote's clock.
+      header: what it says of itself, once it was fetched, checked and found to be one that may be trusted.
+      problem: why it would not be accepted here.
+    """
+
+    namespace: str
+    key: str
+    size: int
+    put: float
+    header: Header | None = None
+    problem: str | None = None
+
+
+def list_entries(tier: RemoteTier) -> list[Shown]:
+    """The entries of the namespaces that are read.
+
+    Raises:
+      RemoteError: this kind of remote cannot list, or did not answer.
+    """
+    return [
+        Shown(namespace, info.key, info.size, info.used)
+        for namespace in tier.namespaces.read
+        for info in tier.scan(namespace)
+    ]
+
+
+def with_header(tier: RemoteTier, shown: Shown) -> Shown:
+    """The same entry, fetched.
+
+    Raises:
+      RemoteError: there is no answer.
+    """
+    try:
+        header = tier.header(shown.namespace, shown.key)
+    except RefusedEntryError as error:
+        return shown._replace(problem=str(error))
+    return shown._replace(header=header, problem=None if header is not None else "gone")
+
+
+def collect(tier: RemoteTier, bounds: Bounds, now: float, *, dry_run: bool) -> Iterator[Gone]:
+    """Remove what is beyond the bounds from each namespace that is read, the oldest first; yields what went.
+
+    Raises:
+      RemoteError: this kind of remote cannot list or remove, or did not answer.
+    """
+    for namespace in tier.namespaces.read:
+        blobs = list(tier.blobs.scan(namespace))
+        for gone in chosen(namespace, blobs, bounds, now):
+            if not dry_run:
+                tier.blobs.delete(_name_of(gone))
+            yield gone
+
+
+def chosen(namespace: str, blobs: Iterable[BlobInfo], bounds: Bounds, now: float) -> list[Gone]:
+    """What of a namespace is beyond the bounds, the oldest first. What is neither entry nor plan is never touched."""
+    entries: list[Gone] = []
+    too_old: list[Gone] = []
+    for blob in sorted(blobs, key=lambda blob: blob.modified):
+        key = key_of(blob.name, namespace)
+        name = key or _plan_of(blob.name, namespace)
+        if name is None:
+            continue
+        old = bounds.max_age is not None and now - blob.modified > bounds.max_age
+        if old:
+            too_old.append(Gone(namespace, name, blob.size, blob.modified, "age"))
+        elif key is not None:
+            entries.append(Gone(namespace, name, blob.size, blob.modified, "size"))
+    return too_old + _too_much(entries, bounds.max_size)
+
+
+def _too_much(entries: list[Gone], max_size: int | None) -> list[Gone]:
+    """The first of these that have to go so that the rest has at most so many bytes."""
+    over = sum(one.size for one in entries) - max_size if max_size is not None else 0
+    gone: list[Gone] = []
+    for one in entries:
+        if over <= 0:
+            break
+        gone.append(one)
+        over -= one.size
+    return gone
+
+
+def _plan_of(name: str, namespace: str) -> str | None:
+    within = name.removeprefix(f"{namespace}/")
+    return within if within.startswith(f"{plans.FOLDER}/") and within.count("/") == 1 else None
+
+
+def _name_of(gone: Gone) -> str:
+    within = gone.name if gone.name.startswith(f"{plans.FOLDER}/") else f"{gone.name[:2]}/{gone.name}"
+    return f"{gone.namespace}/{within}"

@@ -1,0 +1,128 @@
+"""From what the user says of remotes and keys to remotes that can be asked.
+
+Not promised: that a remote is there. Nothing is asked of any until the first look-up.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rewarm import trust
+from rewarm.errors import BadEntryError, SettingError, StoreError
+from rewarm.in_force import Settings
+from rewarm.remote.address import Address, parse
+from rewarm.remote.blobs import Blobs, RemoteError
+from rewarm.remote.guard import Guarded
+from rewarm.remote.opening import open_blobs
+from rewarm.sharing.remotes import Remotes
+from rewarm.sharing.tier import Namespaces, RemoteTier
+from rewarm.sharing.uploads import Uploads
+from rewarm.store import LocalStore
+from rewarm.trust import Keyring, KeySources
+
+
+def open_remotes(in_force: Settings, store: LocalStore, tell: Callable[[str], None], *, writes: bool = True) -> Remotes:
+    """The remotes of these settings.
+
+    Args:
+      in_force: the settings.
+      store: the local store.
+      tell: says one line to the user.
+      writes: whether this process puts anything anywhere.
+
+    Raises:
+      SettingError: an address or a key cannot be used.
+      MissingClientError: a library is not installed.
+    """
+    tiers = open_tiers(in_force, tell, writes=writes)
+    writable = None if store.read_only else store
+    uploads = Uploads(None if writable is None else store.root, tiers, _reader(store), tell)
+    uploads.resume()
+    return Remotes(tiers, uploads, writable)
+
+
+def open_tiers(in_force: Settings, tell: Callable[[str], None], *, writes: bool = True) -> list[RemoteTier]:
+    """The remotes alone, the nearest first.
+
+    Raises:
+      SettingError: an address or a key cannot be used.
+      MissingClientError: a library is not installed.
+    """
+    addresses = parsed(in_force.remote)
+    keyring = keyring_of(in_force)
+    return [_tier(address, in_force, keyring, tell, writes=writes) for address in addresses]
+
+
+def parsed(texts: Sequence[str]) -> list[Address]:
+    """The addresses that the user spelled.
+
+    Raises:
+      SettingError: one is none.
+    """
+    try:
+        return [parse(text) for text in texts]
+    except ValueError as error:
+        raise SettingError(f"remote (REWARM_REMOTE): {error}") from None  # its cause may show a secret
+
+
+def keyring_of(in_force: Settings) -> Keyring:
+    """The keys of these settings, and of the user's own folder.
+
+    Raises:
+      SettingError: one cannot be used.
+    """
+    said, trusted = in_force.signing_key, in_force.trusted_keys
+    sources = KeySources(
+        signing_text=said if _is_key(said) else None,
+        signing_file=Path(said).expanduser() if said and not _is_key(said) else None,
+        signing_command=tuple(shlex.split(in_force.signing_command)),
+        trusted_texts=tuple(text for text in trusted if _is_key(text)),
+        trusted_paths=tuple(Path(text).expanduser() for text in trusted if not _is_key(text)),
+        folder=trust.default_folder(),
+    )
+    try:
+        return trust.load(sources)
+    except trust.UnusableKeyError as error:
+        raise SettingError(str(error)) from None
+
+
+def _is_key(text: str) -> bool:
+    return text.startswith("rewarm-")
+
+
+def _tier(
+    address: Address, in_force: Settings, keyring: Keyring, tell: Callable[[str], None], *, writes: bool
+) -> RemoteTier:
+    said = _say_nothing if address.errors == "ignore" else tell
+    return RemoteTier(
+        Guarded(_blobs_of(address), deadline=address.deadline, tell=said),
+        namespaces=Namespaces(in_force.namespace, in_force.read_namespaces),
+        keyring=keyring,
+        posture=trust.as_posture(address.trust),
+        writes=writes and address.write,
+        tell=said,
+        fails=in_force.strict and address.errors == "fail",
+    )
+
+
+def _blobs_of(address: Address) -> Blobs:
+    try:
+        return open_blobs(address)
+    except RemoteError as error:
+        raise SettingError(f"remote (REWARM_REMOTE): {address}: {error.reason}") from None
+
+
+def _say_nothing(line: str) -> None:
+    del line
+
+
+def _reader(store: LocalStore) -> Callable[[str], bytes | None]:
+    def read(key: str) -> bytes | None:
+        try:
+            return store.get(key, use=False)
+        except (StoreError, BadEntryError):
+            return None
+
+    return read

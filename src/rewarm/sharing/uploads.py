@@ -1,0 +1,307 @@
+"""Entries on their way to remotes: a bounded queue, worked off in the background, that survives the process.
+
+Not promised: that an entry arrives. A remote that is away for longer than the process lives gets it from a later start,
+as long as the entry is still in the local store; what is thrown out of a full queue does not arrive before. No program
+waits for a remote, but for a moment at its end (`drain`).
+
+The bytes are read from the local store when their turn comes, so the queue holds keys alone. Only of what is not kept
+locally it holds bytes, up to 256 MiB. What a later start is to send is marked on disk (`markers.py`).
+
+A queue has one thread from `resume` on: at the end of a program none can be started (Python 3.12), and what is queued
+then is still to be sent.
+
+Races, and their worst outcome:
+
+* two processes of one directory send the same entry: it is put twice, and both are equally good.
+* an entry that was evicted before its turn: it does not go.
+* a fork: the child has an empty queue and no thread; what was queued is the parent's.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from rewarm.errors import BadEntryError
+from rewarm.remote.blobs import RefusedError, RemoteError, ThrottledError, TooLargeError, UnreachableError
+from rewarm.sharing.forks import renew_in_child
+from rewarm.sharing.markers import Markers, sweep
+from rewarm.sharing.tier import CannotSignError, RemoteTier
+from rewarm.store.contract import is_key
+
+# How many entries wait for one remote at most; of more the oldest are left out.
+_QUEUED = 10_000
+_HELD_BYTES = 256 << 20
+
+# After a failure a remote is left alone for this long, in seconds, doubled each time up to the second.
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+# How often `drain` says that it still waits, in seconds.
+_BEAT = 0.5
+
+
+class Uploads:
+    """The queues of one process, one for each remote that is written to. No method raises, and only `drain` waits.
+
+    Args:
+      root: the cache directory, or `None` where nothing can be written to it.
+      tiers: the remotes; those that are not written to have no queue.
+      read: the bytes of an entry of the local store, or `None`.
+      tell: says one line to the user.
+      threads: how many entries go to one remote at the same time.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        tiers: Sequence[RemoteTier],
+        read: Callable[[str], bytes | None],
+        tell: Callable[[str], None],
+        *,
+        threads: int = 4,
+    ) -> None:
+        self._root = root
+        self._queues = [Queue(root, tier, read, tell, threads) for tier in tiers if tier.writes]
+
+    def announce(self, key: str) -> None:
+        """An entry is about to be stored: should this process be killed meanwhile, a later start sends it."""
+        for queue in self._queues:
+            queue.markers.add(key)
+
+    def add(self, key: str, entry: bytes | None, tiers: Collection[RemoteTier] | None = None) -> None:
+        """An entry is to go to these remotes, or to all; `None` for its bytes: they are in the local store."""
+        for queue in self._queues:
+            if tiers is None or queue.tier in tiers:
+                queue.add(key, entry)
+
+    def add_hint(self, name: str, data: bytes) -> None:
+        """Something that is no entry is to go to all remotes, under a name within their namespace; it may get lost."""
+        for queue in self._queues:
+            queue.add_hint(name, data)
+
+    def resume(self) -> None:
+        """Take up what earlier processes could not send."""
+        for queue in self._queues:
+            queue.resume()
+        if self._root is not None and self._queues:
+            sweep(self._root)
+
+    def drain(self, seconds: float, waits: Callable[[int], None] | None = None) -> int:
+        """Wait until all are sent, for so many seconds, and for a remote that does not answer only until it is known.
+
+        Returns how many are left. `waits` hears how many there are, twice a second.
+        """
+        until = time.monotonic() + seconds
+        for queue in self._queues:
+            queue.hurry()
+        while (rest := until - time.monotonic()) > 0:
+            hopeful = next((one for one in self._queues if one.is_hopeful(until)), None)
+            if hopeful is None:
+                break
+            if waits is not None:
+                waits(self.waiting())
+            hopeful.wait(min(rest, _BEAT))
+        return self.waiting()
+
+    def waiting(self) -> int:
+        """How many entries have not arrived yet, counted for each remote."""
+        return sum(queue.waiting() for queue in self._queues)
+
+
+class Queue:
+    """What is to go to one remote. No method raises.
+
+    Attributes:
+      tier: the remote.
+      markers: what of it a later start is to send.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        tier: RemoteTier,
+        read: Callable[[str], bytes | None],
+        tell: Callable[[str], None],
+        threads: int,
+    ) -> None:
+        self.tier = tier
+        self.markers = Markers(root, f"{tier.place} {tier.namespaces.write}")
+        self._read = read
+        self._tell = tell
+        self._most_threads = threads
+        self._renew()
+        renew_in_child(self, Queue._renew)
+
+    def _renew(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[str, bytes | None] = OrderedDict()
+        self._held = 0
+        self._under_way: set[str] = set()
+        self._threads = 0
+        self._idle = 0
+        self._not_before = 0.0
+        self._pause = _PAUSE
+        self._throttled = False
+        self._hurries = False
+        self._hopeless = False
+        self._off = False
+
+    def add(self, key: str, entry: bytes | None) -> None:
+        """An entry is to go there; see `Uploads.add`."""
+        self.markers.add(key)
+        with self._changed:
+            if not self._off:
+                self._push(key, entry)
+                self._start()
+
+    def add_hint(self, name: str, data: bytes) -> None:
+        """See `Uploads.add_hint`."""
+        with self._changed:
+            if not self._off:
+                self._push(name, data)
+                self._start()
+
+    def resume(self) -> None:
+        """Take up what is marked."""
+        left = self.markers.left()
+        with self._changed:
+            for key in left:
+                self._push(key, None)
+            self._start()
+
+    def waiting(self) -> int:
+        """How many entries have not arrived yet."""
+        with self._changed:
+            return sum(is_key(name) for name in (*self._waiting, *self._under_way))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is settled."""
+        with self._changed:
+            if self._waiting or self._under_way:
+                self._changed.wait(seconds)
+
+    def hurry(self) -> None:
+        """The process ends: ask a remote again at once, unless it asked for patience itself, and only once."""
+        with self._changed:
+            self._hurries = True
+            if not self._throttled:
+                self._not_before = 0.0
+            self._start()
+            self._changed.notify_all()
+
+    def is_hopeful(self, until: float) -> bool:
+        """Whether something may yet arrive by then, on the monotonic clock."""
+        with self._changed:
+            soon = self._not_before < until and self._threads > 0 and not self._hopeless
+            return bool(self._under_way) or (bool(self._waiting) and soon)
+
+    # -- under the lock ----------------------------------------------------------------------------------------
+
+    def _push(self, key: str, entry: bytes | None) -> None:
+        self._drop(key)
+        self._waiting[key] = entry
+        self._held += len(entry or b"")
+        while self._waiting and (len(self._waiting) > _QUEUED or self._held > _HELD_BYTES):
+            self._drop(next(iter(self._waiting)))
+
+    def _drop(self, key: str) -> None:
+        self._held -= len(self._waiting.pop(key, None) or b"")
+
+    def _start(self) -> None:
+        """See to it that there are threads: one, or as many as what waits is worth. Where none can be started, those
+        that are there must do."""
+        wanted = max(1, min(self._most_threads, len(self._waiting)))
+        if self._idle:
+            self._changed.notify_all()
+        for _ in range(wanted - self._threads):
+            try:
+                threading.Thread(target=self._work, name="rewarm-upload", daemon=True).start()
+            except (RuntimeError, MemoryError):
+                return
+            self._threads += 1
+
+    def _next(self) -> tuple[str, bytes | None] | None:
+        """The next entry, once the remote is to be asked again; `None`: this thread is not needed any more."""
+        with self._changed:
+            while True:
+                pause = self._not_before - time.monotonic()
+                if self._waiting and pause <= 0:
+                    key, entry = self._waiting.popitem(last=False)
+                    self._held -= len(entry or b"")
+                    self._under_way.add(key)
+                    return key, entry
+                if not self._waiting and self._threads > 1:
+                    self._threads -= 1
+                    return None
+                self._idle += 1
+                self._changed.wait(pause if self._waiting else None)
+                self._idle -= 1
+
+    # -- in the threads of the queue ---------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (one := self._next()) is not None:
+            key, entry = one
+            try:
+                error = self._send(key, entry)
+            except Exception as odd:  # noqa: BLE001 - a thread that ends here would leave the queue to itself
+                error = RemoteError(type(odd).__name__)
+            self._settle(key, entry, error)
+            del one, entry  # an idle thread holds no bytes
+
+    def _send(self, key: str, entry: bytes | None) -> RemoteError | None:
+        """Send it; the error says that it did not arrive. What is not there any more, or is damaged, does not go."""
+        data = entry if entry is not None else self._read(key)
+        if data is None:
+            self.markers.missed(key)
+            return None
+        try:
+            self._put(key, data)
+        except TooLargeError:  # it never will be
+            self.markers.remove(key)
+        except RemoteError as error:
+            return error
+        except BadEntryError:  # damaged since: the next that asks for it puts it aside and makes it anew
+            self.markers.remove(key)
+        else:
+            self.markers.remove(key)
+        return None
+
+    def _put(self, name: str, data: bytes) -> None:
+        if is_key(name):
+            self.tier.put(name, data)
+        else:
+            self.tier.put_hint(name, data)
+
+    def _settle(self, key: str, entry: bytes | None, error: RemoteError | None) -> None:
+        with self._changed:
+            self._under_way.discard(key)
+            if error is None:
+                self._pause, self._throttled = _PAUSE, False
+            elif isinstance(error, RefusedError):
+                self._turn_off(error)
+            elif isinstance(error, UnreachableError | ThrottledError):
+                if key not in self._waiting:
+                    self._push(key, entry)
+                self._wait_longer(error)
+            # Else it is this entry's trouble: the others go on, and a later start tries it again.
+            self._changed.notify_all()
+
+    def _wait_longer(self, error: UnreachableError | ThrottledError) -> None:
+        self._throttled = isinstance(error, ThrottledError)
+        asked = error.retry_after if isinstance(error, ThrottledError) else None
+        pause = min(asked if asked is not None else self._pause, _LONGEST_PAUSE)
+        self._not_before = max(self._not_before, time.monotonic() + pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._hopeless = self._hopeless or (self._hurries and not self._throttled)
+
+    def _turn_off(self, error: RefusedError) -> None:
+        """Nothing can be written there by this process; what is marked stays for one that can."""
+        if not self._off and isinstance(error, CannotSignError):  # the guard says the rest
+            self._tell(f"{self.tier.place} is not written to: {error.reason}")
+        self._off = True
+        self._waiting.clear()
+        self._held = 0

@@ -1,0 +1,27 @@
+"""Who may hand entries to whom: signatures, keys, and how much is asked of a remote. An entry is code.
+
+Not promised: secrecy. Entries are signed, not encrypted.
+"""
+
+from rewarm.trust.errors import RefusedEntryError, UnusableKeyError
+from rewarm.trust.frame import signed, unsigned_entry
+from rewarm.trust.keyring import Keyring, KeySources, default_folder, load
+from rewarm.trust.keys import Algorithm, SigningKey, TrustedKey
+from rewarm.trust.posture import POSTURES, Posture, as_posture
+
+__all__ = [
+    "POSTURES",
+    "Algorithm",
+    "KeySources",
+    "Keyring",
+    "Posture",
+    "RefusedEntryError",
+    "SigningKey",
+    "TrustedKey",
+    "UnusableKeyError",
+    "as_posture",
+    "default_folder",
+    "load",
+    "signed",
+    "unsigned_entry",
+]

@@ -1,0 +1,239 @@
+"""The commands that share: sync, bundle, and gc and ls of a remote."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Run, clean_environment, execute
+from rewarm.envelope import Header, seal
+from rewarm.store import LocalStore
+from rewarm.store.conformance import key_of
+from rewarm.trust import signed
+from shared_remotes import Machine, a_key, blob_of, http_cache
+
+DAY = 86_400.0
+
+
+def rewarm(*arguments: str, code: int = 0, **env: str) -> Run:
+    """Call the command."""
+    run = execute([sys.executable, "-m", "rewarm", *arguments], env=clean_environment(**env), cwd=Path.cwd())
+    assert run.code == code, run.err + run.out
+    assert "Traceback" not in run.err
+    return run
+
+
+def told(*arguments: str, code: int = 0, **env: str) -> Any:
+    """Call it for its JSON."""
+    return json.loads(rewarm(*arguments, "--json", code=code, **env).out)
+
+
+def entry_of(number: int, size: int = 100) -> bytes:
+    header = Header(
+        kind="executable", key=key_of(number), components=(), program=f"jit_{number}", compile_seconds=1.5,
+        created=time.time(), producer={"jax": "0.12"}, target="cpu x1",
+    )  # fmt: skip
+    return seal(header, {"executable": os.urandom(size)}, codec="raw")
+
+
+def fill(machine: Machine, *numbers: int) -> None:
+    for number in numbers:
+        machine.store().put(key_of(number), entry_of(number))
+
+
+def keys(machine: Machine) -> set[str]:
+    return {info.key for info in LocalStore(machine.cache).scan()}
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Machine:
+    """A machine with three entries."""
+    machine = Machine.named("one", tmp_path)
+    fill(machine, 0, 1, 2)
+    return machine
+
+
+@pytest.fixture
+def other(tmp_path: Path, one: Machine) -> Machine:
+    """One that trusts it, with one entry."""
+    machine = Machine.named("other", tmp_path, one)
+    fill(machine, 7)
+    return machine
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    (tmp_path / "shared").mkdir()
+    return (tmp_path / "shared").as_uri()
+
+
+# -- sync ----------------------------------------------------------------------------------------------------------
+
+
+def test_push_and_pull(one: Machine, other: Machine, url: str, tmp_path: Path) -> None:
+    pushed = told("sync", "push", **one.env(url))
+    assert {row["key"] for row in pushed["sent"]} == {key_of(number) for number in range(3)}
+    assert told("sync", "push", **one.env(url))["sent"] == []
+    blob_of(tmp_path / "shared", key_of(0)).write_bytes(entry_of(0))
+    assert "pushed 1, pulled 2, 1 did not arrive" in rewarm("sync", "both", code=1, **other.env(url)).out
+    assert keys(other) == {key_of(number) for number in (1, 2, 7)}
+    assert "pulled 0, 1 did not arrive" in rewarm("sync", "pull", code=1, **one.env(url)).out, "other is a stranger"
+    assert keys(one) == {key_of(number) for number in range(3)}
+
+
+def test_push_of_a_program_and_in_a_namespace(one: Machine, other: Machine, url: str) -> None:
+    sent = told("sync", "push", "--program", "t_1", "--namespace", "ci", **one.env(url))
+    assert [row["key"] for row in sent["sent"]] == [key_of(1)]
+    assert told("sync", "pull", **other.env(url))["sent"] == []
+    assert told("sync", "pull", "--read-namespaces", "ci", **other.env(url))["failed"] == 0
+    assert keys(other) == {key_of(1), key_of(7)}
+
+
+def test_sync_without_a_remote_a_key_or_an_answer(one: Machine, url: str) -> None:
+    assert "no remote is named" in rewarm("sync", "push", code=1, **one.env()).err
+    run = rewarm("sync", "push", code=1, **one.env(url, REWARM_SIGNING_KEY=""))
+    assert "3 push: there is no key to sign with (make one with rewarm keys new)" in run.out
+    run = rewarm("sync", "pull", "--remote", "http://127.0.0.1:9/x?deadline=1", code=1, **one.env())
+    assert len(run.err.splitlines()) <= 2
+    run = rewarm("sync", "pull", "--remote", "gibberish://hunter2@x", code=2, **one.env())
+    assert "hunter2" not in run.err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("moto") is None, reason="no moto")
+def test_sync_over_s3(one: Machine, other: Machine, tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
+    try:
+        servers = importlib.import_module("servers")
+    finally:
+        del sys.path[0]
+    try:
+        with servers.moto(tmp_path) as server:
+            address = server.address("prefix")
+            assert told("sync", "push", **one.env(address))["failed"] == 0
+            assert told("sync", "push", **one.env(address))["sent"] == []
+            assert told("sync", "pull", **other.env(address))["failed"] == 0
+            assert len(told("ls", "--remote", address, "--headers", **other.env())) == 3
+            assert len(told("gc", "--remote", address, "--max-size", "0", **other.env())["removed"]) == 3
+            assert told("ls", "--remote", address, **other.env()) == []
+    except servers.Missing as missing:
+        pytest.skip(str(missing))
+    assert keys(other) == {key_of(number) for number in (0, 1, 2, 7)}
+
+
+# -- ls and gc -----------------------------------------------------------------------------------------------------
+
+
+def test_ls_of_a_remote(one: Machine, other: Machine, url: str, tmp_path: Path) -> None:
+    rewarm("sync", "push", **one.env(url))
+    root = tmp_path / "shared"
+    for number in range(3):
+        then = time.time() - number * DAY
+        os.utime(blob_of(root, key_of(number)), (then, then))
+    rows = told("ls", "--remote", url, **other.env())
+    assert [row["key"] for row in rows] == [key_of(number) for number in range(3)]
+    assert [row["bytes"] for row in rows] == [blob_of(root, key_of(number)).stat().st_size for number in range(3)]
+    assert {row["program"] for row in rows} == {None}
+    blob_of(root, key_of(1)).write_bytes(signed(entry_of(1), key_of(1), "main", a_key("stranger")))
+    rows = told("ls", "--remote", url, "--headers", "--sort", "age", **other.env())
+    assert [row["program"] for row in rows] == ["jit_2", "jit_0", None]
+    assert "signed by an unknown key" in rows[-1]["problem"]
+    text = rewarm("ls", "--remote", url, "--headers", "--limit", "2", **other.env()).out.splitlines()
+    assert len(text) == 4
+    assert "jit_0" in text[2]
+    assert text[3].startswith(f"{url}: 3 entries, ")
+    assert told("ls", "--remote", url, "--namespace", "ci", **other.env()) == []
+    rewarm("ls", "--remote", url, "--sort", "worth", code=2, **other.env())
+    rewarm("ls", "--remote", url, "--program", "x", code=2, **other.env())
+
+
+def test_gc_of_a_remote_by_age_and_size_in_each_namespace(one: Machine, url: str, tmp_path: Path) -> None:
+    root = tmp_path / "shared"
+    for namespace in ("main", "ci"):
+        rewarm("sync", "push", "--namespace", namespace, **one.env(url))
+        for number in range(3):
+            then = time.time() - (number + 1) * DAY
+            os.utime(blob_of(root, key_of(number), namespace), (then, then))
+    (root / "main" / "plans").mkdir()
+    (root / "main" / "leases").mkdir()
+    for name in ("plans/old", "leases/a", "README"):
+        (root / "main" / name).write_text("x")
+        os.utime(root / "main" / name, (0, 0))
+    dry = told("gc", "--remote", url, "--max-age", "60h", "--dry-run", **one.env())
+    assert [(row["name"], row["reason"]) for row in dry["removed"]] == [("plans/old", "age"), (key_of(2), "age")]
+    assert blob_of(root, key_of(2)).exists()
+    done = told("gc", "--remote", url, "--max-age", "60h", **one.env())
+    assert done["removed"] == dry["removed"]
+    assert not blob_of(root, key_of(2)).exists()
+    assert sorted(path.name for path in (root / "main").rglob("*") if path.is_file()) == sorted(
+        ["README", "a", key_of(0), key_of(1)]
+    )
+    assert blob_of(root, key_of(2), "ci").exists(), "the other namespace was not named"
+    room = sum(blob_of(root, key_of(number), "ci").stat().st_size for number in (0, 1))
+    text = rewarm("gc", "--remote", url, "--max-size", str(room), "--namespace", "main,ci", **one.env()).out
+    assert "removed 1 blobs" in text
+    assert not blob_of(root, key_of(2), "ci").exists()
+    assert "size" in text
+
+
+def test_gc_of_a_remote_refuses_what_it_cannot_mean(one: Machine, url: str) -> None:
+    rewarm("sync", "push", **one.env(url))
+    for wrong in (["--max-entries", "3", "--max-age", "1d"], [], ["--max-age", "gibberish"], ["--max-size", "-5"]):
+        rewarm("gc", "--remote", url, *wrong, code=2, **one.env(REWARM_MAX_SIZE="1"))
+    assert "write=no" in rewarm("gc", "--remote", url + "?write=no", "--max-size", "0", code=1, **one.env()).err
+    assert told("gc", "--remote", url + "?write=no", "--max-size", "0", "--dry-run", **one.env())["bytes"] > 0
+    assert len(told("ls", "--remote", url, **one.env())) == 3
+
+
+def test_a_remote_that_cannot_list_says_so_in_one_line(one: Machine) -> None:
+    with http_cache() as http:
+        for command in (["ls"], ["gc", "--max-age", "1d"], ["sync", "pull"]):
+            run = rewarm(*command, "--remote", http.url, code=1, **one.env())
+            assert len(run.err.splitlines()) == 1, run.err
+            assert "list" in run.err
+        assert told("sync", "push", "--remote", http.url, **one.env())["failed"] == 0
+        assert len(http.entries()) == 3
+
+
+# -- bundle --------------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_there_and_back(one: Machine, other: Machine, tmp_path: Path) -> None:
+    path = str(tmp_path / "made.zip")
+    assert "2 entries added" in rewarm("bundle", "save", path, "--program", "jit_", "--key", key_of(0)[:10], "--key", key_of(1), **one.env()).out  # fmt: skip
+    assert "is there already" in rewarm("bundle", "save", path, code=1, **one.env()).err
+    assert len(told("bundle", "save", path, "--update", **one.env())["added"]) == 1
+    shown = told("bundle", "show", path)
+    assert {row["program"] for row in shown} == {"jit_0", "jit_1", "jit_2"}
+    assert "3 entries" in rewarm("bundle", "show", path).out
+    stranger = Machine.named("stranger", tmp_path)
+    loaded = rewarm("bundle", "load", path, code=1, **stranger.env())
+    assert "3 refused: signed by an unknown key" in loaded.out
+    assert keys(stranger) == set()
+    assert "3 of 3 entries stored" in rewarm("bundle", "load", path, **other.env()).out
+    assert "0 of 3 entries stored" in rewarm("bundle", "load", path, **other.env()).out
+    assert keys(other) == {key_of(number) for number in (0, 1, 2, 7)}
+    assert "3 of 3" in rewarm("bundle", "load", path, "--trust", "store", **stranger.env()).out
+
+
+def test_an_unsigned_bundle_says_so(one: Machine, other: Machine, tmp_path: Path) -> None:
+    path = str(tmp_path / "made.zip")
+    assert "not signed" in rewarm("bundle", "save", path, **one.env(REWARM_SIGNING_KEY="")).out
+    assert "3 refused: not signed" in rewarm("bundle", "load", path, code=1, **other.env()).out
+    assert "3 of 3" in rewarm("bundle", "load", path, "--trust", "verify", **other.env()).out
+
+
+def test_what_is_no_bundle_is_one_line(one: Machine, tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(b"PK")
+    for command in (["load"], ["show"], ["save", "--update"]):
+        run = rewarm("bundle", command[0], str(path), *command[1:], code=1, **(one.env() if command != ["show"] else {}))
+        assert len(run.err.splitlines()) == 1
+        assert "is no bundle of rewarm" in run.err
+    rewarm("bundle", "save", str(tmp_path / "no" / "such" / "folder.zip"), code=1, **one.env())

@@ -1,0 +1,284 @@
+"""Bundles: what goes in comes out, and whatever else a file may be, nothing of it reaches a store unproved."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rewarm.sharing import bundle
+from rewarm.sharing.bundle import STORED, THERE, BadBundleError
+from rewarm.store import LocalStore
+from rewarm.trust import Keyring, Posture, signed
+from sharing_world import OURS, STRANGER, THEIRS, entry_of, key_of, ring, store_at
+
+NOBODY = Keyring(None, [OURS.public, THEIRS.public])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    """A store of three entries."""
+    store = store_at(tmp_path / "from")
+    for number in range(3):
+        store.put(key_of(number), entry_of(number, program=f"jit_{number}"))
+    return store
+
+
+@pytest.fixture
+def made(store: LocalStore, tmp_path: Path) -> Path:
+    """A bundle of it."""
+    path = tmp_path / "made.zip"
+    assert len(bundle.save(path, store, [info.key for info in store.scan()], ring())) == 3
+    return path
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> LocalStore:
+    return store_at(tmp_path / "to")
+
+
+def outcomes(path: Path, store: LocalStore, posture: Posture = Posture.REQUIRE, keys: Keyring = NOBODY) -> list[str]:
+    return [one.outcome for one in bundle.load(path, store, keys, posture)]
+
+
+def holds(store: LocalStore) -> set[str]:
+    """The keys in a store, each of which has the right bytes, and nothing else lies beside them."""
+    found = set()
+    for info in store.scan():
+        numbers = [number for number in range(10) if key_of(number) == info.key]
+        assert len(numbers) == 1
+        assert store.get(info.key) in (entry_of(numbers[0]), entry_of(numbers[0], program=f"jit_{numbers[0]}"))
+        found.add(info.key)
+    return found
+
+
+# -- as meant ------------------------------------------------------------------------------------------------------
+
+
+def test_there_and_back(made: Path, empty: LocalStore, tmp_path: Path) -> None:
+    assert {(one.key, one.program) for one in bundle.members(made)} == {
+        (key_of(number), f"jit_{number}") for number in range(3)
+    }
+    assert outcomes(made, empty) == [STORED] * 3
+    assert holds(empty) == {key_of(number) for number in range(3)}
+    assert outcomes(made, empty) == [THERE] * 3
+    empty.path(key_of(1)).write_bytes(b"damaged")
+    assert sorted(outcomes(made, empty)) == sorted([STORED, THERE, THERE])
+    assert holds(empty) == {key_of(number) for number in range(3)}
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_adding_to_one_keeps_what_is_there_and_takes_nothing_twice(
+    store: LocalStore, made: Path, empty: LocalStore
+) -> None:
+    store.put(key_of(5), entry_of(5))
+    added = bundle.save(made, store, [key_of(5), key_of(1), key_of(7)], ring(), update=True)
+    assert [one.key for one in added] == [key_of(5)]
+    with zipfile.ZipFile(made) as archive:
+        assert len(archive.namelist()) == len(set(archive.namelist())) == 5
+    assert outcomes(made, empty) == [STORED] * 4
+
+
+def test_what_cannot_be_written_leaves_what_was_there(store: LocalStore, made: Path, tmp_path: Path) -> None:
+    before = made.read_bytes()
+
+    def keys() -> object:
+        yield key_of(0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bundle.save(made, store, keys(), ring(), update=True)  # type: ignore[arg-type]
+    assert made.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "made.zip"]
+    made.write_bytes(b"no bundle")
+    with pytest.raises(BadBundleError):
+        bundle.save(made, store, [key_of(0)], ring(), update=True)
+    assert made.read_bytes() == b"no bundle"
+
+
+@pytest.mark.parametrize(
+    ("signer", "posture", "passes"),
+    [
+        (OURS, Posture.REQUIRE, True),
+        (STRANGER, Posture.REQUIRE, False),
+        (STRANGER, Posture.VERIFY, False),
+        (STRANGER, Posture.STORE, True),
+        (None, Posture.REQUIRE, False),
+        (None, Posture.VERIFY, True),
+        (None, Posture.STORE, True),
+    ],
+)
+def test_who_made_it(store: LocalStore, empty: LocalStore, tmp_path: Path, signer: object, posture: Posture, passes: bool) -> None:  # fmt: skip
+    path = tmp_path / "a.zip"
+    bundle.save(path, store, [key_of(0)], Keyring(signer))  # type: ignore[arg-type]
+    found = outcomes(path, empty, posture)
+    assert (found == [STORED]) is passes
+    assert (holds(empty) == {key_of(0)}) is passes
+
+
+def test_a_revoked_key_and_an_entry_of_a_remote(store: LocalStore, made: Path, empty: LocalStore) -> None:
+    revoked = Keyring(None, [OURS.public], [OURS.id])
+    assert all("revoked" in outcome for outcome in outcomes(made, empty, keys=revoked))
+    name = f"entries/{key_of(0)}"
+    rewritten(made, {name: signed(entry_of(0), key_of(0), "main", OURS)})
+    assert sum("signature does not match" in outcome for outcome in outcomes(made, empty)) == 1
+
+
+# -- whatever else it may be ---------------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, changes: dict[str, bytes | None], *, compress: int = zipfile.ZIP_STORED) -> None:
+    """The archive with other members."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members |= {name: data for name, data in changes.items() if data is not None}
+    with zipfile.ZipFile(path, "w", compress) as archive:
+        for name, data in members.items():
+            if name not in changes or changes[name] is not None:
+                archive.writestr(name, data)
+
+
+def test_names_that_lead_out_are_no_names(made: Path, empty: LocalStore, tmp_path: Path) -> None:
+    good = signed(entry_of(5), key_of(5), "bundle", OURS)
+    names = ["../x", "/tmp/rewarm-absolute", f"entries/../../{key_of(5)}", f"entries/{key_of(5)}/", f"ENTRIES/{key_of(5)}"]
+    rewritten(made, {name: good for name in names})
+    before = {path for path in tmp_path.rglob("*") if "to" not in path.parts}
+    assert outcomes(made, empty) == [STORED] * 3
+    assert {path for path in tmp_path.rglob("*") if "to" not in path.parts} == before
+    assert not Path("/tmp/rewarm-absolute").exists()
+    assert holds(empty) == {key_of(number) for number in range(3)}
+
+
+def test_a_link_is_no_entry(made: Path, empty: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(signed(entry_of(5), key_of(5), "bundle", OURS))
+    info = zipfile.ZipInfo(f"entries/{key_of(5)}")
+    info.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(made, "a") as archive:
+        archive.writestr(info, str(tmp_path / "secret"))
+    assert [outcome for outcome in outcomes(made, empty) if outcome != STORED] == ["refused: not signed"]
+    assert holds(empty) == {key_of(number) for number in range(3)}
+
+
+@pytest.mark.parametrize("compress", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressed_members_are_not_unpacked(made: Path, empty: LocalStore, compress: int) -> None:
+    table = json.loads(zipfile.ZipFile(made).read("rewarm-bundle.json"))
+    rewritten(made, {}, compress=compress)
+    with pytest.raises(BadBundleError):
+        outcomes(made, empty)
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("rewarm-bundle.json", json.dumps(table))
+        archive.writestr(f"entries/{key_of(0)}", bytes(50_000_000), compress)
+    assert outcomes(made, empty) == ["refused: the bundle's member is compressed or encrypted"]
+    assert holds(empty) == set()
+
+
+def test_two_members_of_one_name(made: Path, empty: LocalStore) -> None:
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(made, "a") as archive:
+        archive.writestr(f"entries/{key_of(0)}", entry_of(0))
+    with pytest.raises(BadBundleError, match="one name"):
+        outcomes(made, empty)
+    with pytest.raises(BadBundleError):
+        bundle.members(made)
+    assert holds(empty) == set()
+
+
+def claims(data: bytes, size: int) -> bytes:
+    """The same archive, whose entries say that they have this many bytes."""
+    changed = bytearray(data)
+    at = -1
+    while (at := changed.find(b"PK\x01\x02", at + 1)) >= 0:
+        if changed[at + 46 :].startswith(b"entries/"):
+            struct.pack_into("<II", changed, at + 20, size, size)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("size", [1 << 29, (1 << 31) - 1, (1 << 32) - 2])
+def test_claims_of_gigabytes(made: Path, empty: LocalStore, size: int) -> None:
+    made.write_bytes(claims(made.read_bytes(), size))
+    with pytest.raises(BadBundleError, match="more bytes than it has"):
+        outcomes(made, empty)
+    assert holds(empty) == set()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        None, b"", b"{}", b"[]", b'{"version":2,"entries":{}}', b'{"version":1,"entries":[]}', b"[" * 100_000, b"\xff",
+        b'{"version":{},"entries":{}}',
+    ],
+)  # fmt: skip
+def test_what_the_table_may_be(made: Path, empty: LocalStore, table: bytes | None) -> None:
+    rewritten(made, {"rewarm-bundle.json": table})
+    with pytest.raises(BadBundleError):
+        outcomes(made, empty)
+
+
+def test_the_table_is_for_people_and_shows_nothing_that_moves_a_cursor(made: Path, empty: LocalStore) -> None:
+    said = {"program": "\x1b[2Jx\r\n" + "y" * 5000, "target": ["no"]}
+    table = {"version": 1, "created": 0, "entries": {key_of(0): said, key_of(1): "?", "../x": {}}}
+    rewritten(made, {"rewarm-bundle.json": json.dumps(table).encode()})
+    assert {one.program for one in bundle.members(made)} == {"[2Jx" + "y" * 193, ""}
+    assert outcomes(made, empty) == [STORED] * 3
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"\x7fELF" + bytes(1000), b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18])
+def test_foreign_files(tmp_path: Path, empty: LocalStore, data: bytes) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(data)
+    with pytest.raises(BadBundleError):
+        outcomes(path, empty)
+    with pytest.raises(BadBundleError):
+        bundle.members(path)
+
+
+def attempt(path: Path, to: Path) -> None:
+    """Load what may be anything at all: nothing but a bundle's own errors, and nothing but right entries stored."""
+    shutil.rmtree(to, ignore_errors=True)
+    store = store_at(to)
+    try:
+        outcomes(path, store)
+    except BadBundleError:
+        pass
+    holds(store)
+
+
+def test_cut_off_at_every_64th_byte(made: Path, tmp_path: Path) -> None:
+    data, path = made.read_bytes(), tmp_path / "cut.zip"
+    for end in range(0, len(data), 64):
+        path.write_bytes(data[:end])
+        attempt(path, tmp_path / "to")
+    assert len(data) > 2_000
+
+
+@pytest.mark.parametrize("rounds", [150, pytest.param(5_000, marks=pytest.mark.campaign)])
+def test_damage_at_random(made: Path, tmp_path: Path, rounds: int) -> None:
+    data, path, dice = made.read_bytes(), tmp_path / "damaged.zip", random.Random(7)
+    tail = len(data) - 900  # where the structure is
+    for _ in range(rounds):
+        changed = bytearray(data)
+        for _ in range(dice.choice((1, 1, 2, 8))):
+            at = dice.randrange(tail, len(data)) if dice.random() < 0.7 else dice.randrange(len(data))
+            changed[at] = dice.choice((0, 255, changed[at] ^ 1 << dice.randrange(8)))
+        path.write_bytes(changed)
+        attempt(path, tmp_path / "to")
+
+
+def test_members_that_share_their_bytes(made: Path, empty: LocalStore) -> None:
+    """Many members over one piece of the file: the small file that is large."""
+    data = made.read_bytes()
+    directory = data.index(b"PK\x01\x02")
+    one, table = (data.index(name, directory) - 46 for name in (f"entries/{key_of(0)}".encode(), b"rewarm-bundle.json"))
+    row = data[one : one + 46 + 72]
+    rows = b"".join(row.replace(key_of(0).encode(), f"{number:064x}".encode()) for number in range(2_000))
+    rows += data[table : table + 46 + len("rewarm-bundle.json")]
+    end = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 2_001, 2_001, len(rows), directory, 0)
+    made.write_bytes(data[:directory] + rows + end)
+    with zipfile.ZipFile(made) as archive:
+        assert len(archive.namelist()) == 2_001
+    with pytest.raises(BadBundleError, match="more bytes than it has"):
+        outcomes(made, empty)
