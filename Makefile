@@ -38,7 +38,7 @@ contract:
 
 .venv/test/ready: pyproject.toml
 	sh tools/make-environment .venv/test "$(PYTHON)"
-	.venv/test/bin/python $(PIP) -e ".[test,dev]" "$(JAX)"
+	.venv/test/bin/python $(PIP) -e ".[test,dev,servers]" "$(JAX)"
 	touch $@
 
 clean:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 # Before any test imports it: its assertions are to be readable.
-pytest.register_assert_rewrite("rewarm.store.conformance")
+pytest.register_assert_rewrite("rewarm.store.conformance", "rewarm.remote.conformance")
 
 # What a developer's shell may hold and a test must not see.
 _FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "LIBTPU")

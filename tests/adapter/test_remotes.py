@@ -457,6 +457,43 @@ def test_a_disk_that_takes_nothing_and_a_remote_that_does(program: Program, http
     assert (again.out, again.stats["hits"], again.stats["misses"]) == ("576.0\n", 1, 0)
 
 
+def test_a_directory_that_is_mounted_read_only(tmp_path: Path, http: HttpCache) -> None:
+    """What is made goes to the remote from memory, and comes from there at each start."""
+    one = Machine.named("one", tmp_path)
+    one.cache.mkdir(parents=True)
+    (tmp_path / "plain.py").write_text(textwrap.dedent(PLAIN))
+    script = 'mount -t tmpfs -o ro tmpfs "$2" || exit 9; "$0" "$1" && "$0" "$1"'
+    for way in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
+        if shutil.which("unshare") is None:
+            break
+        done = subprocess.run(
+            [*way, "sh", "-c", script, sys.executable, str(tmp_path / "plain.py"), str(one.cache)],
+            env=clean_environment(REWARM_STATS="json", **one.env(http.url)), cwd=tmp_path,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        if done.returncode == 0:
+            break
+    else:
+        pytest.skip("no right to mount, not even in a namespace of its own")
+    assert done.stdout == "576.0\n576.0\n"
+    first, second = (json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"bytes_read"'))
+    assert (first["misses"], first["stored"], first["remotes"][0]["written"]) == (1, 0, 1)
+    assert (second["hits"], second["misses"], second["remotes"][0]["hits"]) == (1, 0, 1)
+    assert sum("read-only" in line for line in done.stderr.splitlines()) == 2, "once in each run"
+    assert "Traceback" not in done.stderr
+
+
+def test_an_entry_that_is_damaged_here_comes_from_the_remote(program: Program, tmp_path: Path, shared: Path) -> None:
+    one = Machine.named("one", tmp_path)
+    program(PLAIN, **one.env(shared.as_uri()))
+    [path] = entries(one.cache)
+    good = path.read_bytes()
+    path.write_bytes(good[:-50])
+    run = program(PLAIN, **one.env(shared.as_uri()))
+    assert (run.out, run.stats["hits"], run.stats["misses"], run.stats["quarantined"]) == ("576.0\n", 1, 0, 1)
+    assert path.read_bytes() == good
+
+
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
@@ -478,6 +515,28 @@ def test_jax_own_spelling_of_a_remote(program: Program, http: HttpCache, tmp_pat
     warm = program("    import rewarm\n" + source, cwd=tmp_path, **env)
     assert (warm.stats["hits"], remote_of(warm)["hits"]) == (1, 1)
     assert [path.name for path in tmp_path.iterdir() if ":" in path.name] == []
+
+
+def test_remotes_by_argument(program: Program, tmp_path: Path) -> None:
+    """The second of two answers, and the first is sent what it had."""
+    one = Machine.named("one", tmp_path)
+    for name in ("near", "far"):
+        (tmp_path / name).mkdir()
+    near, far = ((tmp_path / name).as_uri() for name in ("near", "far"))
+    source = """
+        import sys, rewarm
+        rewarm.enable(sys.argv[1], remote=sys.argv[2:])
+        import jax, numpy as np
+        jax.jit(lambda x: x * 2)(np.ones(2, np.float32))
+    """
+    keys = one.env(REWARM_DIR="")
+    program(source, str(tmp_path / "a"), far, **keys)
+    run = program(source, str(tmp_path / "b"), near, far, **keys)
+    assert (run.stats["hits"], run.stats["misses"]) == (1, 0)
+    assert [remote_of(run, number)["hits"] for number in (0, 1)] == [0, 1]
+    assert [remote_of(run, number)["written"] for number in (0, 1)] == [1, 0]
+    run = program(source, str(tmp_path / "c"), near, far, **keys)
+    assert [remote_of(run, number)["hits"] for number in (0, 1)] == [1, 0]
 
 
 def test_a_url_as_jax_directory_that_leads_nowhere(program: Program, tmp_path: Path) -> None:

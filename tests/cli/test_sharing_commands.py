@@ -233,7 +233,9 @@ def test_what_is_no_bundle_is_one_line(one: Machine, tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     path.write_bytes(b"PK")
     for command in (["load"], ["show"], ["save", "--update"]):
-        run = rewarm("bundle", command[0], str(path), *command[1:], code=1, **(one.env() if command != ["show"] else {}))
+        run = rewarm(
+            "bundle", command[0], str(path), *command[1:], code=1, **(one.env() if command != ["show"] else {})
+        )
         assert len(run.err.splitlines()) == 1
         assert "is no bundle of rewarm" in run.err
     rewarm("bundle", "save", str(tmp_path / "no" / "such" / "folder.zip"), code=1, **one.env())

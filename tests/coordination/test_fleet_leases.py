@@ -17,6 +17,8 @@ from rewarm.coordination import FleetLeases, HostLeases, Lead
 from rewarm.remote.blobs import TooLargeError, UnreachableError
 from rewarm.small_files import PRIVATE
 
+pytest_plugins = ["lease_fixtures"]
+
 NAME = f"ns!leases!{KEY}"
 SLACK = 1.5
 PAUSE = 2.0

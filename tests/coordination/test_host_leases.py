@@ -20,6 +20,8 @@ from rewarm.host import host_id
 from rewarm.locks import try_lock
 from rewarm.small_files import PRIVATE, SHARED
 
+pytest_plugins = ["lease_fixtures"]
+
 # What a busy machine may add to a bound.
 SLACK = 1.5
 PAUSE = 0.1

@@ -145,7 +145,13 @@ def rewritten(path: Path, changes: dict[str, bytes | None], *, compress: int = z
 
 def test_names_that_lead_out_are_no_names(made: Path, empty: LocalStore, tmp_path: Path) -> None:
     good = signed(entry_of(5), key_of(5), "bundle", OURS)
-    names = ["../x", "/tmp/rewarm-absolute", f"entries/../../{key_of(5)}", f"entries/{key_of(5)}/", f"ENTRIES/{key_of(5)}"]
+    names = [
+        "../x",
+        "/tmp/rewarm-absolute",
+        f"entries/../../{key_of(5)}",
+        f"entries/{key_of(5)}/",
+        f"ENTRIES/{key_of(5)}",
+    ]
     rewritten(made, {name: good for name in names})
     before = {path for path in tmp_path.rglob("*") if "to" not in path.parts}
     assert outcomes(made, empty) == [STORED] * 3
@@ -226,7 +232,9 @@ def test_the_table_is_for_people_and_shows_nothing_that_moves_a_cursor(made: Pat
     assert outcomes(made, empty) == [STORED] * 3
 
 
-@pytest.mark.parametrize("data", [b"", b"PK", b"\x7fELF" + bytes(1000), b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18])
+@pytest.mark.parametrize(
+    "data", [b"", b"PK", b"\x7fELF" + bytes(1000), b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18]
+)
 def test_foreign_files(tmp_path: Path, empty: LocalStore, data: bytes) -> None:
     path = tmp_path / "x.zip"
     path.write_bytes(data)

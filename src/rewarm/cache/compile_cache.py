@@ -187,14 +187,19 @@ class CompileCache:
 
     def _fetch(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
         """The checked entry, its bytes, and its executable's bytes, or `None`."""
+        found = self._fetch_local(key, store, trace)
+        if found is None and self._remotes is not None:
+            found = self._fetch_remote(key, store, self._remotes, trace)
+        return found
+
+    def _fetch_local(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
         data: bytes | None = None
         try:
             data = store.get(key)
             if data is None:
-                return self._fetch_remote(key, store, trace)
-            trace.bytes_read = len(data)
+                return None
             entry = open_entry(data, key)
-            return entry, data, entry.section(EXECUTABLE)
+            found = entry, data, entry.section(EXECUTABLE)
         except BadEntryError as error:
             self._put_aside(key, store, error.reason, data, trace)
             if self._strict:
@@ -202,30 +207,41 @@ class CompileCache:
         except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
             trace.reason = f"{CANNOT_READ}: {_why(error)}"
             self._complain("read", error)
+        else:
+            trace.bytes_read = len(data)
+            return found
         return None
 
-    def _fetch_remote(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
-        """As `_fetch`, from a remote; what comes from there is kept in the local store.
-
-        Raises:
-          BadEntryError: what a remote had does not unpack.
-        """
+    def _fetch_remote(
+        self, key: str, store: Store, remotes: Remotes, trace: Trace
+    ) -> tuple[Entry, bytes, bytes] | None:
+        """As `_fetch_local`, from a remote; what comes from there is kept in the local store."""
         # What was a loss here would be fetched at each start, to be dropped again.
-        if self._remotes is None or (self._costs is not None and policy.is_a_loss(self._costs.known(key).times)):
+        if self._costs is not None and policy.is_a_loss(self._costs.known(key).times):
             return None
-        fetched = self._remotes.fetch(key)
-        if fetched is None:
+        try:
+            fetched = remotes.fetch(key)
+            if fetched is None:
+                return None
+            data, trace.remote, kept = fetched
+            entry = open_entry(data, key)
+            found = entry, data, entry.section(EXECUTABLE)
+        except BadEntryError as error:  # it is signed, and does not unpack
+            self._put_aside(key, store, error.reason, None, trace)
+            if self._strict:
+                raise
             return None
-        data, trace.remote, kept = fetched
+        except Exception as error:  # noqa: BLE001 - no failure of a remote stops a program
+            trace.reason = f"{CANNOT_READ}: {_why(error)}"
+            self._complain("read", error)
+            return None
         trace.bytes_read = len(data)
-        entry = open_entry(data, key)
-        raw = entry.section(EXECUTABLE)
         if not (kept or self._unwritable) and policy.refuse_by_size(len(data), self._thresholds) is None:
             try:
                 store.put(key, data, seconds=entry.header.compile_seconds)
             except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
                 self._complain("write", error)
-        return entry, data, raw
+        return found
 
     def _try(self, request: Request[E], key: str, data: bytes, raw: bytes, trace: Trace, *, tier: str) -> E | None:
         """As `_load`, watched by the trials."""
