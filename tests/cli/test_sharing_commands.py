@@ -206,7 +206,8 @@ def test_a_remote_that_cannot_list_says_so_in_one_line(one: Machine) -> None:
 
 def test_a_bundle_there_and_back(one: Machine, other: Machine, tmp_path: Path) -> None:
     path = str(tmp_path / "made.zip")
-    assert "2 entries added" in rewarm("bundle", "save", path, "--program", "jit_", "--key", key_of(0)[:10], "--key", key_of(1), **one.env()).out  # fmt: skip
+    chosen = ["--program", "jit_", "--key", key_of(0)[:10], "--key", key_of(1)]
+    assert "2 entries added" in rewarm("bundle", "save", path, *chosen, **one.env()).out
     assert "is there already" in rewarm("bundle", "save", path, code=1, **one.env()).err
     assert len(told("bundle", "save", path, "--update", **one.env())["added"]) == 1
     shown = told("bundle", "show", path)

@@ -164,10 +164,10 @@ def test_one_line_for_each_reason_and_signer() -> None:
 def test_who_wants_to_know_of_failures_does() -> None:
     class Dead(Held):
         def get(self, name: str, *, limit: int) -> bytes | None:
-            raise UnreachableError("dead")
+            raise UnreachableError(f"dead {name[:4]} {limit}")
 
         def put(self, name: str, data: bytes, *, only_new: bool = False) -> bool:
-            raise UnreachableError("dead")
+            raise UnreachableError(f"dead {name[:4]} {len(data)} {only_new}")
 
     silent, loud = remotes_of(None, tier_over(Dead())), remotes_of(None, tier_over(Dead(), fails=True))
     assert silent.fetch(key_of(1)) is None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sharing_world import OURS, STRANGER, THEIRS, entry_of, key_of, store_at
 
 from rewarm.errors import StoreError
 from rewarm.remote.folder import FolderBlobs
@@ -18,7 +19,6 @@ from rewarm.sharing import Remotes, RemoteTier, Uploads
 from rewarm.store import LocalStore
 from rewarm.trust import Keyring, Posture, signed
 from shared_remotes import MAIN, blob_of
-from sharing_world import OURS, STRANGER, THEIRS, entry_of, key_of, store_at
 
 NUMBERS = st.integers(0, 3)
 WHO = st.integers(0, 1)

@@ -1,4 +1,4 @@
-"""The queues of what is to go to remotes: order, bounds, failures, what is left for a later start, forks and the end."""
+"""The queues of what is to go to remotes: order, bounds, failures, what a later start is left, forks and the end."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from rewarm.cache.requests import (
     STORE_FAILED,
     Checker,
     Explainer,
+    Leases,
     Observer,
     Remotes,
     Request,
@@ -77,6 +78,7 @@ class CompileCache:
       sampler: compiles a share of the hits again; `None`: nobody does.
       checker: tries new entries; `None`: nobody does.
       remotes: asked for what the store has not, and sent what was made; `None`: there are none.
+      leases: lets one process compile a key while others wait for its entry; `None`: nobody waits.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class CompileCache:
         sampler: Sampler | None = None,
         checker: Checker | None = None,
         remotes: Remotes | None = None,
+        leases: Leases | None = None,
     ) -> None:
         self._store = store
         self._thresholds = thresholds
@@ -117,6 +120,7 @@ class CompileCache:
         self._sampler = sampler
         self._checker = checker
         self._remotes = remotes
+        self._leases = leases
         self._has_loaded = False
         self._checked: set[str] = set()
         self._teller = Teller()
@@ -134,9 +138,9 @@ class CompileCache:
             reason = request.unkeyable or self._closed
             return self._compile(request, None, trace, reason, not_stored=reason)
         key = request.components.key()
-        if request.bypass is not None:
-            return self._compile(request, key, trace, request.bypass, not_stored=request.bypass)
-        refused = self._trials.refused(key) if self._trials is not None else None
+        refused = request.bypass
+        if refused is None and self._trials is not None:
+            refused = self._trials.refused(key)
         if refused is not None:
             return self._compile(request, key, trace, refused, not_stored=refused)
         with self._flights.board(key) as flight:
@@ -149,8 +153,28 @@ class CompileCache:
             if executable is not None:
                 self._finish(request, key, "hit", trace)
                 return executable
+            if flight.mine and self._leases is not None and self._would_store(key):
+                return self._take_turns(request, key, self._store, flight, trace)
             reason = trace.reason or NOT_IN_STORE
             return self._compile(request, key, trace, reason, flight=flight if flight.mine else None)
+
+    def _would_store(self, key: str) -> bool:
+        """Whether waiting is worth while: what is not going to be stored would be waited for and compiled again."""
+        return not (self._unwritable or (self._costs is not None and policy.is_a_loss(self._costs.known(key).times)))
+
+    def _take_turns(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E:
+        """Compile, and let other processes wait for the entry; or wait, and load what another has made."""
+        assert self._leases is not None
+        since = time.perf_counter()
+        with self._leases.lead(key, lambda: _is_there(store, key)) as lead:
+            trace.timed("wait", since)
+            if lead.seconds > 0:
+                logger.info("rewarm: %s, key %s: %s after %.1f s", request.program, key[:12], lead.why, lead.seconds)
+                executable = self._find(request, key, store, flight, trace)
+                if executable is not None:
+                    self._finish(request, key, "hit", trace)
+                    return executable
+            return self._compile(request, key, trace, trace.reason or NOT_IN_STORE, flight=flight)
 
     # -- looking up --------------------------------------------------------------------------------------------
 
@@ -258,7 +282,7 @@ class CompileCache:
     def _weigh(self, key: str, compile_seconds: float, store: Store, trace: Trace) -> None:
         """What the hit was worth; an entry that is a loss on this host is dropped."""
         took = trace.seconds["fetch"] + trace.seconds["load"]
-        trace.seconds_saved = compile_seconds - took
+        trace.seconds_saved = compile_seconds - took - trace.seconds.get("wait", 0.0)
         first, self._has_loaded = not self._has_loaded, True
         # The first load of a process pays for imports and for the runtime's pools.
         if first or trace.remote or self._costs is None or not policy.is_slow(compile_seconds, took):
@@ -518,3 +542,10 @@ def _why(error: Exception) -> str:
 def _short(error: BaseException) -> str:
     first = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {first[0][:200]}"
+
+
+def _is_there(store: Store, key: str) -> bool:
+    try:
+        return store.get(key, use=False) is not None
+    except (StoreError, BadEntryError):
+        return False

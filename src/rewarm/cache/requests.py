@@ -6,8 +6,10 @@ Not promised: that a request comes to anything. Nothing here does work.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from rewarm.coordination import Lead
 from rewarm.identity import KeyComponents
 from rewarm.ledger import Event
 
@@ -114,6 +116,13 @@ class Trials(Protocol):
 
     def after_load(self, key: str, executable: Any | None) -> None:
         """It was loaded, or (`None`) the load failed and left the process alive."""
+
+
+class Leases(Protocol):
+    """Who knows whether another process has a program in hand."""
+
+    def lead(self, key: str, found: Callable[[], bool]) -> AbstractContextManager[Lead]:
+        """Leave to compile this key, or the news that somebody else's work is over; never raises."""
 
 
 class Remotes(Protocol):

@@ -34,6 +34,7 @@ HISTORY = (
         for name in (f"{_HEX * 16}/{_HEX}", f"[0-9]*-{_HEX * 8}.mark", ".lock")
     ),
     f"costs/{_HEX * 16}.jsonl",
+    f"leases/{_HEX * 64}*.lock",
     *_TEMPORARIES,
 )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewarm import policy, settings
 from rewarm.cache import Checker, CompileCache, Explainer, Remotes, Request, Sampler, Trials
-from rewarm.coordination import SingleFlight
+from rewarm.coordination import HostLeases, SingleFlight
 from rewarm.errors import ContentsDifferError, RewarmError, StoreError
 from rewarm.host import host_id
 from rewarm.identity import Toolchain
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rewarm")
 
 LIBRARIES_MEMO = "libraries.json"
+LEASES = "leases"
 
 
 class Runs:
@@ -121,6 +122,12 @@ def _sampler(in_force: Settings, store: LocalStore | None, writable: LocalStore 
     from rewarm.jax_adapter.sampling import Sampling
 
     return Sampling(in_force.verify_sample, _checks(), writable, level=in_force.compression_level)
+
+
+@functools.cache
+def _leases_in(root: Path, shared: bool) -> HostLeases:
+    """The leases of this process in one cache directory."""
+    return HostLeases(root / LEASES, SHARED if shared else PRIVATE)
 
 
 @functools.cache
@@ -211,6 +218,7 @@ class Session:
             sampler=_sampler(in_force, store, writable),
             checker=self._checker(writable),
             remotes=self._remotes(store),
+            leases=None if writable is None else _leases_in(writable.root, writable.shared),
         )
 
     def _trials(self, store: LocalStore | None) -> Trials | None:

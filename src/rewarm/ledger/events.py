@@ -28,6 +28,7 @@ class Seconds:
       compile: compiling.
       store: serialising, packing and writing.
       explain: finding out why it missed, and keeping what a later miss will be compared with.
+      wait: waiting for another process that was compiling it.
     """
 
     key: float = 0.0
@@ -36,6 +37,7 @@ class Seconds:
     compile: float = 0.0
     store: float = 0.0
     explain: float = 0.0
+    wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

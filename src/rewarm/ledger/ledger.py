@@ -41,7 +41,14 @@ class Ledger:
             os.register_at_fork(after_in_child=self._renew_lock)
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
         self._numbers: Counter[str] = Counter()
-        self._seconds = {"saved": 0.0, "compiling": 0.0, "overhead": 0.0, "loading": 0.0, "tracing": 0.0}
+        self._seconds = {
+            "saved": 0.0,
+            "compiling": 0.0,
+            "overhead": 0.0,
+            "loading": 0.0,
+            "tracing": 0.0,
+            "waiting": 0.0,
+        }
         self._not_stored: Counter[str] = Counter()
         self._seconds_not_stored: dict[str, float] = {}
         self._left_to_jax: Counter[str] = Counter()
@@ -80,6 +87,7 @@ class Ledger:
             self._seconds["saved"] += event.seconds_saved
             self._seconds["compiling"] += event.seconds.compile
             self._seconds["loading"] += event.seconds.load
+            self._seconds["waiting"] += event.seconds.wait
             seconds = event.seconds
             self._seconds["overhead"] += seconds.key + seconds.fetch + seconds.store + seconds.explain
 

@@ -35,11 +35,12 @@ class Stats:
       traces: functions that JAX traced, inner ones included.
       traced_again: programs that JAX traced again although nothing differed, and how often: its own cache in memory
         missed, often since a function was made anew (a `jax.jit` or a lambda within a loop). Not a matter of rewarm.
-      seconds_saved: compile time that hits spared, less what fetching and loading them took.
+      seconds_saved: compile time that hits spared, less what waiting for, fetching and loading them took.
       seconds_compiling: time spent compiling misses.
       seconds_overhead: time spent on keys, fetching, storing and explaining.
       seconds_loading: time spent making executables of entries.
       seconds_tracing: time that JAX spent tracing.
+      seconds_waiting: time spent waiting for other processes that were compiling the same programs.
       bytes_read: of entries fetched.
       bytes_written: of entries stored.
       remotes: for each remote what came from there and went there: `place`, `hits`, `misses`, `refused` and `failures`
@@ -64,6 +65,7 @@ class Stats:
     seconds_overhead: float = 0.0
     seconds_loading: float = 0.0
     seconds_tracing: float = 0.0
+    seconds_waiting: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
     remotes: tuple[Mapping[str, Any], ...] = ()
