@@ -269,10 +269,10 @@ def test_a_remote_that_may_not_be_written_to_is_told_once(program: Program, http
 def test_throttling_slows_the_queue_and_not_the_program(http: HttpCache, tmp_path: Path) -> None:
     one = Machine.named("one", tmp_path)
     http.put_status, http.retry_after = 429, "60"
-    took, run = ended(TIMED, one.env(http.url, REWARM_UPLOAD_SECONDS="40"), tmp_path)
+    took, run = ended(TIMED, one.env(http.url, REWARM_UPLOAD_SECONDS="4"), tmp_path)
     assert run.code == 0
     assert float(run.out.splitlines()[1]) < 2.0
-    assert took < 20.0, "nothing can come before the end, so nobody waits for it"
+    assert took < 30.0, "the client shows no Retry-After, so the end waits as long as it may, and no longer"
     assert http.count("PUT", "/main/") <= 6
     assert len(marked(one)) == run.stats["stored"]
 

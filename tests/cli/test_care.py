@@ -508,7 +508,7 @@ def test_what_dead_writers_left_goes_everywhere(real: Path, tmp_path: Path) -> N
     """By gc and by verify --repair alike; what is younger than an hour, and what is not rewarm's, stays."""
     copy = tmp_path / "copy"
     shutil.copytree(real, copy)
-    places = ["ab", ".", "explain", "explain/values", "costs", "trials", "elsewhere/0123456789abcdef"]
+    places = ["ab", ".", "explain", "explain/values", "costs", "plans", "trials", "elsewhere/0123456789abcdef"]
     for command in (("gc",), ("verify", "--repair")):
         left = [copy / place / ".memo.1.0123abcd.tmp" for place in places]
         young, foreign = copy / "costs" / ".new.1.0123abcd.tmp", copy / "mine" / ".memo.1.0123abcd.tmp"

@@ -264,7 +264,7 @@ def test_cut_off_at_every_64th_byte(made: Path, tmp_path: Path) -> None:
     assert len(data) > 2_000
 
 
-@pytest.mark.parametrize("rounds", [150, pytest.param(5_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("rounds", [150, pytest.param(2_000, marks=pytest.mark.campaign)])
 def test_damage_at_random(made: Path, tmp_path: Path, rounds: int) -> None:
     data, path, dice = made.read_bytes(), tmp_path / "damaged.zip", random.Random(7)
     tail = len(data) - 900  # where the structure is

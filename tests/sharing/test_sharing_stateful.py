@@ -138,4 +138,4 @@ TestSharing.settings = settings(
 
 @pytest.mark.campaign
 class TestSharingAtLength(Sharing.TestCase):
-    settings = settings(max_examples=500, stateful_step_count=50, deadline=None, suppress_health_check=_QUIET)
+    settings = settings(max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET)

@@ -20,7 +20,7 @@ _OF_TRIALS = (trials.FOLDER, f"{trials.ELSEWHERE}/{_HEX * 16}")
 _TEMPORARIES = (
     f"{_HEX * 2}/.*.tmp",
     ".*.tmp",
-    *(f"{folder}/.*.tmp" for folder in ("explain", "explain/values", "costs", *_OF_TRIALS)),
+    *(f"{folder}/.*.tmp" for folder in ("explain", "explain/values", "costs", "plans", *_OF_TRIALS)),
 )
 
 # What `clear` removes beside the entries.
@@ -35,6 +35,8 @@ HISTORY = (
     ),
     f"costs/{_HEX * 16}.jsonl",
     f"leases/{_HEX * 64}*.lock",
+    f"plans/{_HEX * 32}.json",
+    f"uploads/{_HEX * 16}/{_HEX * 64}",
     *_TEMPORARIES,
 )
 

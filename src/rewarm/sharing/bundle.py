@@ -14,6 +14,7 @@ The table is for people; loading looks at the members alone. A bundle is written
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -184,7 +185,9 @@ def _copy(path: Path, bundle: zipfile.ZipFile) -> dict[str, Any]:
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         bundle = zipfile.ZipFile(path)
-    except _DAMAGE as error:
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # which an offset is that cannot be
+            raise
         raise BadBundleError(f"{path} is no bundle of rewarm: {error}; make one with rewarm bundle save") from error
     with bundle:
         names = bundle.namelist()
@@ -238,8 +241,8 @@ def _read(bundle: zipfile.ZipFile, name: str, limit: int) -> bytes:
         raise BadEntryError("the bundle's member is larger than any entry")
     try:
         return bundle.read(info)
-    except (*_DAMAGE, RuntimeError) as error:
-        raise BadEntryError("the bundle is damaged") from error
+    except (*_DAMAGE, RuntimeError, OSError) as error:  # OSError: an offset that cannot be
+        raise BadEntryError("the bundle is damaged, or cannot be read") from error
 
 
 def _info(name: str) -> zipfile.ZipInfo:

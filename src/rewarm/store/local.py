@@ -292,6 +292,7 @@ class LocalStore:
                 gone += 1
         self._remove_books()
         above = {folder for path in mine for folder in path.parents if self.root in folder.parents}
+        above |= {self.root / folder for pattern in patterns if _is_plain(folder := os.path.dirname(pattern))}
         folders = sorted(above, reverse=True)
         for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in SHARDS)]:
             with contextlib.suppress(OSError):
@@ -413,3 +414,8 @@ def _status_of(folder: Path) -> os.stat_result | None:
     with contextlib.suppress(OSError):
         return folder.stat()
     return None
+
+
+def _is_plain(folder: str) -> bool:
+    """Whether a pattern's folder is the name of one, below the root."""
+    return bool(folder) and not set("[*?") & set(folder)
