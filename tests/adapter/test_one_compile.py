@@ -12,8 +12,6 @@ import pytest
 
 from conftest import Run, clean_environment
 
-pytestmark = pytest.mark.contract
-
 # Compiles for some seconds, and says when it begins.
 SLOW = """
 import jax, numpy as np, jax.numpy as jnp
@@ -43,6 +41,7 @@ def begun(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "begins\n"
 
 
+@pytest.mark.contract
 def test_one_compiles_and_the_others_wait(tmp_path: Path) -> None:
     processes = [start(tmp_path) for _ in range(4)]
     ended = [process.communicate(timeout=200) for process in processes]

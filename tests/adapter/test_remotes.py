@@ -21,8 +21,6 @@ from rewarm.trust.keyring import Keyring
 from rewarm.trust.posture import Posture
 from shared_remotes import HttpCache, Machine, blob_of, http_cache
 
-pytestmark = pytest.mark.contract
-
 PLAIN = """
     import jax, numpy as np
     f = jax.jit(lambda x: x @ x + 1)
@@ -69,6 +67,7 @@ def marked(machine: Machine) -> list[str]:
 # -- trust ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 def test_one_compiles_and_another_who_trusts_him_does_not(program: Program, tmp_path: Path, shared: Path) -> None:
     one = Machine.named("one", tmp_path)
     other = Machine.named("other", tmp_path, one)
