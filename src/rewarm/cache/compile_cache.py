@@ -20,9 +20,11 @@ from rewarm.cache.requests import (
     CANNOT_READ,
     CANNOT_SERIALISE,
     COMPILE_FAILED,
+    COMPILED_TOGETHER,
     COMPONENTS,
     EXECUTABLE,
     INTERRUPTED,
+    NOT_EVERYWHERE,
     NOT_IN_STORE,
     PROGRAM,
     SOURCE,
@@ -153,7 +155,7 @@ class CompileCache:
             if executable is not None:
                 self._finish(request, key, "hit", trace)
                 return executable
-            if flight.mine and self._leases is not None and self._would_store(key):
+            if flight.mine and request.turns and self._leases is not None and self._would_store(key):
                 return self._take_turns(request, key, self._store, flight, trace)
             reason = trace.reason or NOT_IN_STORE
             return self._compile(request, key, trace, reason, flight=flight if flight.mine else None)
@@ -168,7 +170,8 @@ class CompileCache:
         since = time.perf_counter()
         with self._leases.lead(key, lambda: _is_there(store, key)) as lead:
             trace.timed("wait", since)
-            if lead.seconds > 0:
+            # Who leads looks too, at the local store alone: another may have ended between our look and our lease.
+            if lead.outcome == "waited" or _is_there(store, key):
                 logger.info("rewarm: %s, key %s: %s after %.1f s", request.program, key[:12], lead.why, lead.seconds)
                 executable = self._find(request, key, store, flight, trace)
                 if executable is not None:
@@ -198,12 +201,16 @@ class CompileCache:
         if found is None:
             return None
         entry, data, raw = found
-        flight.land(raw)
+        if request.agreement is None:  # else other threads may have it only if other processes do
+            flight.land(raw)
         executable = self._try(request, key, data, raw, trace, tier=trace.remote or store.tier)
         if executable is None:
             if not trace.entry_is_good:
                 self._put_aside(key, store, trace.reason or "it cannot be loaded", data, trace)
             return None
+        if not self._is_agreed(request, entry, data, trace):
+            return None
+        flight.land(raw)
         self._weigh(key, entry.header.compile_seconds, store, trace)
         if self._sampler is not None:
             self._sampler.hit(request, key, data, executable)
@@ -266,6 +273,17 @@ class CompileCache:
             except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
                 self._complain("write", error)
         return found
+
+    def _is_agreed(self, request: Request[E], entry: Entry, data: bytes, trace: Trace) -> bool:
+        """Whether the other processes of the program, if it is one of several, load the same."""
+        if request.agreement is None:
+            return True
+        since = time.perf_counter()
+        agreed = request.agreement.loads(str(entry.header.producer.get(COMPILED_TOGETHER) or content_of(data)))
+        trace.timed("wait", since)
+        if not agreed:
+            trace.reason = NOT_EVERYWHERE
+        return agreed
 
     def _try(self, request: Request[E], key: str, data: bytes, raw: bytes, trace: Trace, *, tier: str) -> E | None:
         """As `_load`, watched by the trials."""
@@ -403,7 +421,7 @@ class CompileCache:
             program=request.program,
             compile_seconds=took,
             created=time.time(),
-            producer=request.producer,
+            producer=_versions(request),
             target=request.target,
         )
         try:
@@ -532,6 +550,11 @@ class CompileCache:
         if self._run is not None:
             self._run.event(event.as_dict())
         self._observer.finished(event)
+
+
+def _versions(request: Request[Any]) -> dict[str, str]:
+    together = request.agreement.compilation() if request.agreement is not None else ""
+    return {**request.producer, COMPILED_TOGETHER: together} if together else dict(request.producer)
 
 
 def _why(error: Exception) -> str:

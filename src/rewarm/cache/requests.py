@@ -24,11 +24,15 @@ SOURCE = "source"
 COMPONENTS = "components"
 
 NOT_IN_STORE = "not in the store"
+NOT_EVERYWHERE = "not all processes of the program have it"
 CANNOT_READ = "the store cannot be read"
 COMPILE_FAILED = "it does not compile"
 INTERRUPTED = "its compilation was interrupted"
 CANNOT_SERIALISE = "the executable cannot be serialised"
 STORE_FAILED = "the store cannot be written"
+
+# In the versions of an entry's header: the compilation by several processes together that the entry came from.
+COMPILED_TOGETHER = "compiled_together"
 
 E = TypeVar("E")
 
@@ -67,6 +71,8 @@ class Request(NamedTuple, Generic[E]):
       evidence: for explanations; `None` for a program without a key.
       place: what loading it in another process takes beside the entry; `None` where nobody can.
       again: a copy of all that compiling it again takes, for another thread; `None` where nobody can.
+      agreement: with the other processes of a program that several compile together; `None` for all others.
+      turns: whether other processes may wait for the entry while one compiles.
     """
 
     program: str
@@ -83,6 +89,8 @@ class Request(NamedTuple, Generic[E]):
     evidence: Evidence | None = None
     again: Callable[[], Any] | None = None
     place: Callable[[], Any] | None = None
+    agreement: Agreement | None = None
+    turns: bool = True
 
 
 class Explainer(Protocol):
@@ -123,6 +131,22 @@ class Leases(Protocol):
 
     def lead(self, key: str, found: Callable[[], bool]) -> AbstractContextManager[Lead]:
         """Leave to compile this key, or the news that somebody else's work is over; never raises."""
+
+
+class Agreement(Protocol):
+    """What the processes agree on that compile one program together: all of them load it, or all compile it.
+
+    `Request.compile` tells the others by itself that this process compiles. No method raises.
+    """
+
+    def loads(self, compilation: str) -> bool:
+        """Whether this process is to use the entry that it has loaded; waits for the others, within a deadline.
+
+        `compilation` is what the entry says it came from, or its digest.
+        """
+
+    def compilation(self) -> str:
+        """What an entry is to say of the compilation that just ended; "" where it was not one by all."""
 
 
 class Remotes(Protocol):

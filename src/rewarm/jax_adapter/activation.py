@@ -25,7 +25,7 @@ from rewarm.cache import Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError, UnsupportedJaxError
 from rewarm.in_force import Said
-from rewarm.jax_adapter import events, first_runs, seam
+from rewarm.jax_adapter import distributed, events, first_runs, seam
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Runs, Session
@@ -228,9 +228,8 @@ def _left_to_jax(call: Call, options: JaxOptions) -> str | None:
     if obstacle is None and len({device.process_index for device in call.flat_devices()}) > 1:
         if options.share_binary:
             return "jax_share_binary_between_hosts is on for a program of several processes"
-        if call.backend.platform == "gpu":
-            # XLA:GPU's processes tune one program together: one that hits leaves the others waiting.
-            return "a GPU program of several processes"
+        if distributed.compile_together(call) and distributed.agreements() is None:
+            return "a program that several processes compile together, without jax.distributed"
     return obstacle
 
 

@@ -30,7 +30,7 @@ from rewarm.identity import (
 from rewarm.identity.option_files import content_of
 from rewarm.identity.program import signature_of, with_locations
 from rewarm.in_force import Settings
-from rewarm.jax_adapter import custom_calls, executables, machines, partitioning, seam
+from rewarm.jax_adapter import custom_calls, distributed, executables, machines, partitioning, seam
 from rewarm.jax_adapter.libraries import libraries
 from rewarm.jax_adapter.seam import Call
 from rewarm.telling import Teller
@@ -65,7 +65,7 @@ class Identifier:
                 raise
             found = _Identity(unkeyable=f"the key cannot be built: {_words(error)}")
             self._teller.tell(f"{found.unkeyable}; {name} is compiled and not cached, as is all that it goes for")
-        return Request(
+        request = Request(
             program=name,
             components=found.components,
             unkeyable=found.unkeyable,
@@ -81,6 +81,7 @@ class Identifier:
             again=functools.partial(seam.copy_of, call),
             place=functools.partial(_place, call),
         )
+        return distributed.of_several_processes(request, call)
 
     def _identify(self, program: Program, options: CanonicalOptions, facts: TargetFacts) -> _Identity:
         unkeyable = program.unkeyable or _fuel()

@@ -284,7 +284,7 @@ class LocalStore:
         `patterns` name more files of rewarm's below the root that go as well, such as "runs/*.jsonl". Returns how many
         files went, without the books, which are made anew when they are needed.
         """
-        gone = 0
+        gone, patterns = 0, tuple(patterns)
         mine = [path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", ".*.tmp", *patterns) for path in self.inside(pattern)]
         for path in [*self.quarantined(), *mine]:
             with contextlib.suppress(OSError):
@@ -292,7 +292,7 @@ class LocalStore:
                 gone += 1
         self._remove_books()
         above = {folder for path in mine for folder in path.parents if self.root in folder.parents}
-        above |= {self.root / folder for pattern in patterns if _is_plain(folder := os.path.dirname(pattern))}
+        above |= {self.root / folder for folder in map(os.path.dirname, patterns) if _is_plain(folder)}
         folders = sorted(above, reverse=True)
         for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in SHARDS)]:
             with contextlib.suppress(OSError):

@@ -42,6 +42,7 @@ from rewarm.jax_adapter.seam.copies import (
     run_once,
     serialised_programs,
 )
+from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
 from rewarm.jax_adapter.seam.loading import client_with, initialise_lapack, load_bytes, untyped_targets
 from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
 from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
@@ -51,6 +52,7 @@ __all__ = [
     "CompileFunction",
     "Copy",
     "JaxOptions",
+    "JobStore",
     "array_of",
     "backend_obstacle",
     "backends_are_up",
@@ -72,6 +74,7 @@ __all__ = [
     "jaxlib_version",
     "jitted_parts",
     "jitted_type",
+    "job_client",
     "load_bytes",
     "note_compile_after_miss",
     "optimised_programs",
@@ -86,6 +89,7 @@ __all__ = [
     "serialised_programs",
     "topology",
     "trace_context",
+    "tune_alone",
     "untyped_targets",
     "unwatch_runs",
     "verification_error",
