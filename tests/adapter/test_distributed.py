@@ -16,8 +16,6 @@ from conftest import entries
 from rewarm.cache import COMPILED_TOGETHER, NOT_EVERYWHERE, NOT_IN_STORE
 from rewarm.store.files import header_of
 
-pytestmark = pytest.mark.contract
-
 # Programs of all ranks, of each half of them, of one rank alone, and of every rank by itself.
 PROGRAMS = """
     every, half = range(ranks), range(0, ranks // 2) if rank < ranks // 2 else range(ranks // 2, ranks)
@@ -62,7 +60,9 @@ def test_ranks_that_share_a_directory_compile_each_program_once(ranks: int, tmp_
     assert list((tmp_path / "cache" / "leases").iterdir()) == []
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(2, marks=pytest.mark.contract), pytest.param(4, marks=pytest.mark.campaign)]
+)
 def test_ranks_with_directories_of_their_own_fill_each(ranks: int, tmp_path: Path) -> None:
     said = run(tmp_path, PROGRAMS, ranks, in_its_own(tmp_path))
     assert each(said, "results") == [RESULTS] * ranks
@@ -87,6 +87,7 @@ def test_only_rank_0_writes_to_remotes(tmp_path: Path) -> None:
         assert has[1] - has[0] == {"alone"}
 
 
+@pytest.mark.contract
 def test_compiling_a_program_of_several_processes_waits_for_nobody(tmp_path: Path) -> None:
     """On CPU, so it may be under a lease: also while another program of both waits for the process that waits."""
     source = """
@@ -189,6 +190,7 @@ def slowest(rows: list[Any]) -> float:
     return max(row[2] for row in rows)
 
 
+@pytest.mark.contract
 def test_ranks_agree(tmp_path: Path) -> None:
     source = (
         AGREE
