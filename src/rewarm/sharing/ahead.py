@@ -44,6 +44,7 @@ class Ahead:
         self._lock = threading.Lock()
         self._planned: deque[str] = deque()
         self._open: set[str] = set()
+        self._asked: set[str] = set()  # by the program, so that a plan which comes late fetches none of them again
         self._under_way: dict[str, threading.Event] = {}
         self._threads = 0
 
@@ -51,7 +52,7 @@ class Ahead:
         """Fetch these entries, in this order."""
         with self._lock:
             for key in keys:
-                if key not in self._open and key not in self._under_way:
+                if not (key in self._open or key in self._under_way or key in self._asked):
                     self._open.add(key)
                     self._planned.append(key)
             for _ in range(min(self._most, len(self._planned)) - self._threads):
@@ -65,6 +66,7 @@ class Ahead:
         """The program wants this entry: wait while it is under way. Whether it was, so that a look is worthwhile."""
         with self._lock:
             self._open.discard(key)
+            self._asked.add(key)
             under_way = self._under_way.get(key)
         return under_way is not None and under_way.wait(seconds)
 

@@ -1,0 +1,90 @@
+"""What is fetched ahead: in order, once, and not what the program has asked for already."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from rewarm.sharing.ahead import Ahead
+
+
+class Fetching:
+    """Fetches at a word, and remembers what."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.fetched: list[str] = []
+        self.go = threading.Event()
+        if not held:
+            self.go.set()
+
+    def __call__(self, key: str) -> bool:
+        self.fetched.append(key)
+        return self.go.wait(20)
+
+
+def over(fetching: Fetching, number: int) -> None:
+    until = time.monotonic() + 20
+    while len(fetching.fetched) < number and time.monotonic() < until:
+        time.sleep(0.005)
+    time.sleep(0.05)
+
+
+def test_each_once_and_in_order() -> None:
+    fetching = Fetching()
+    ahead = Ahead(fetching, threads=1)
+    ahead.start(["a", "b", "c", "a"])
+    over(fetching, 3)
+    assert fetching.fetched == ["a", "b", "c"]
+
+
+def test_what_the_program_asked_for_before_the_plan_came_is_its_own() -> None:
+    fetching = Fetching()
+    ahead = Ahead(fetching, threads=1)
+    assert ahead.settle("a", 1.0) is False
+    ahead.start(["a", "b"])
+    over(fetching, 1)
+    assert fetching.fetched == ["b"]
+
+
+def test_what_is_under_way_is_waited_for_and_what_is_not_begun_is_left_to_who_asks() -> None:
+    fetching = Fetching(held=True)
+    ahead = Ahead(fetching, threads=1)
+    ahead.start(["a", "b"])
+    over(fetching, 1)
+    assert ahead.settle("b", 5.0) is False
+    since = time.monotonic()
+    assert ahead.settle("a", 0.2) is False
+    assert 0.15 < time.monotonic() - since < 5.0
+    threading.Timer(0.1, fetching.go.set).start()
+    assert ahead.settle("a", 20.0) is True
+    time.sleep(0.1)
+    assert fetching.fetched == ["a"]
+
+
+def test_no_more_threads_than_said() -> None:
+    fetching = Fetching(held=True)
+    ahead = Ahead(fetching, threads=3)
+    ahead.start([str(number) for number in range(50)])
+    over(fetching, 3)
+    assert len(fetching.fetched) == 3
+    ahead.stop()
+    fetching.go.set()
+    time.sleep(0.1)
+    assert len(fetching.fetched) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_of_fork_waits_for_nothing() -> None:
+    fetching = Fetching(held=True)
+    ahead = Ahead(fetching, threads=1)
+    ahead.start(["a", "b"])
+    over(fetching, 1)
+    child = os.fork()
+    if child == 0:
+        os._exit(int(ahead.settle("a", 20.0)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    fetching.go.set()
