@@ -603,6 +603,7 @@ def test_a_put_while_somebody_clears_the_directory(store: LocalStore) -> None:
             for name in (SHARD, "."):
                 with contextlib.suppress(OSError):
                     (store.root / name).rmdir()
+            time.sleep(0.003)  # a put takes about one millisecond
 
     thread = threading.Thread(target=clear)
     thread.start()

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from rewarm.remote.blobs import Blobs, RefusedError, RemoteError, TooLargeError
+from rewarm.remote.blobs import Blobs, RefusedError, RemoteError, TooLargeError, UnreachableError
 
 _T = TypeVar("_T")
 
@@ -294,7 +294,7 @@ class BlobsConformance:
             blobs, _ = self._fresh()
             expected = {f"many/{number % 16:x}/{number}": number % 5 for number in range(self.many)}
             with ThreadPoolExecutor(self.threads) as pool:
-                assert all(pool.map(lambda name: blobs.put(name, b"x" * expected[name]), expected))
+                assert all(pool.map(lambda name: _put_patiently(blobs, name, b"x" * expected[name]), expected))
             assert _listed(blobs, "many") == expected
 
     # -- many at once ------------------------------------------------------------------------------------------
@@ -370,6 +370,16 @@ def _run(workers: Iterable[threading.Thread]) -> None:
         worker.start()
     for worker in started:
         worker.join()
+
+
+def _put_patiently(blobs: Blobs, name: str, data: bytes) -> bool:
+    """Put, and again where the remote says "not now": some lock a folder while another blob of it is written."""
+    for pause in (0.05, 0.2, 0.8, 2.0):
+        try:
+            return blobs.put(name, data)
+        except UnreachableError:
+            time.sleep(pause)
+    return blobs.put(name, data)
 
 
 def _listed(blobs: Blobs, prefix: str) -> dict[str, int]:

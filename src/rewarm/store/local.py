@@ -62,7 +62,7 @@ _RENEW_AFTER = 600.0
 _RENEWED = 4096
 
 # How often a put is begun anew when somebody removes the directory under it.
-_TRIES = 3
+_TRIES = 5
 
 # How long `total` may count what is not counted yet, in seconds.
 _COUNT_FOR = 0.1
