@@ -171,7 +171,8 @@ class CompileCache:
         with self._leases.lead(key, lambda: _is_there(store, key)) as lead:
             trace.timed("wait", since)
             # Who leads looks too, at the local store alone: another may have ended between our look and our lease.
-            if lead.outcome == "waited" or _is_there(store, key):
+            # Not where the entry is there and good, and cannot be loaded in this process: it would fail once more.
+            if not trace.entry_is_good and (lead.outcome == "waited" or _is_there(store, key)):
                 logger.info("rewarm: %s, key %s: %s after %.1f s", request.program, key[:12], lead.why, lead.seconds)
                 executable = self._find(request, key, store, flight, trace)
                 if executable is not None:
