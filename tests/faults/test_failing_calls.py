@@ -128,8 +128,12 @@ def fail_each(served: Served, name: str, step: int, *, hit: bool, turns: int = 1
     return count
 
 
+# Open, look, read: more only where the use is noted, or the entry is on trial.
+CALLS_OF_A_HIT = 3
+
+
 def test_calls_of_a_hit_fail_once(faulty: Served) -> None:
-    assert fail_each(faulty, "small", 1, hit=True) > 5
+    assert fail_each(faulty, "small", 1, hit=True) >= CALLS_OF_A_HIT
 
 
 def test_calls_of_a_miss_fail_once(faulty: Served) -> None:
@@ -139,7 +143,7 @@ def test_calls_of_a_miss_fail_once(faulty: Served) -> None:
 @pytest.mark.campaign
 def test_every_call_of_a_request_fails_with_several_errors(faulty: Served) -> None:
     before = faulty.asker.ask("small")["descriptors"]
-    assert fail_each(faulty, "small", 1, hit=True, turns=8) > 50
+    assert fail_each(faulty, "small", 1, hit=True, turns=8) >= 8 * CALLS_OF_A_HIT
     assert fail_each(faulty, "small", 1, hit=False, turns=3) > 100
     assert faulty.asker.ask("small")["descriptors"] <= before + 2
 
