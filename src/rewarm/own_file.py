@@ -6,6 +6,7 @@ Not promised: to notice between a look and what is done next. Look before each l
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 
@@ -41,7 +42,9 @@ class OwnFile:
             return None
         try:
             status = os.fstat(self._descriptor)
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EBADF:  # a disk that fails: nothing is known, and it is still to be closed
+                return None
             status = None
         if status is None or (status.st_dev, status.st_ino) != (self._made.st_dev, self._made.st_ino):
             self._descriptor, self.lost = None, "the program closed it"

@@ -155,12 +155,11 @@ class LeaseFile:
     def end(self) -> None:
         """Close it; a leader removes it first. Any number of times."""
         with self._closing:
-            if (status := self._file.status()) is not None:
-                if self._leads and self._is_named(status):
-                    with contextlib.suppress(OSError):
-                        self._path.unlink()
+            if (status := self._file.status()) is not None and self._leads and self._is_named(status):
                 with contextlib.suppress(OSError):
-                    self._file.close()
+                    self._path.unlink()
+            with contextlib.suppress(OSError):
+                self._file.close()
         _open.discard(self)
 
     def remove_if_left(self, seconds: float) -> bool:
@@ -175,9 +174,9 @@ class LeaseFile:
         """In a forked child: the file is the parent's. Closing leaves the lock, since the parent has it open."""
         self._leads = False
         self._closing = threading.RLock()
-        if self._file.status() is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
+        self._file.status()  # what the program closed is not ours to close
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _take(self, descriptor: int) -> None:
         self._file.take(descriptor)
