@@ -21,6 +21,7 @@ FLOORS = {
     "errors": 0,
     "host": 0,
     "telling": 0,
+    "hammering": 0,
     "small_files": 0,
     "locks": 0.1,
     "own_file": 0,

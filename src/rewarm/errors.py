@@ -16,10 +16,6 @@ class SettingError(RewarmError, ValueError):
     """A setting has a name or a value that cannot be used; the message lists the good ones."""
 
 
-class MissingExtraError(RewarmError, ImportError):
-    """A library that an extra of rewarm installs is not there; the message names the extra."""
-
-
 class UnsupportedJaxError(RewarmError, RuntimeError):
     """This JAX does not have the one function that rewarm replaces, in the form that rewarm knows."""
 

@@ -162,7 +162,11 @@ class CompileCache:
 
     def _would_store(self, key: str) -> bool:
         """Whether waiting is worth while: what is not going to be stored would be waited for and compiled again."""
-        return not (self._unwritable or (self._costs is not None and policy.is_a_loss(self._costs.known(key).times)))
+        return not (self._unwritable or self._is_a_loss(key))
+
+    def _is_a_loss(self, key: str) -> bool:
+        """Whether loading this key is known to take longer here than compiling it."""
+        return self._costs is not None and policy.is_a_loss(self._costs.known(key).times)
 
     def _take_turns(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E:
         """Compile, and let other processes wait for the entry; or wait, and load what another has made."""
@@ -249,7 +253,7 @@ class CompileCache:
     ) -> tuple[Entry, bytes, bytes] | None:
         """As `_fetch_local`, from a remote; what comes from there is kept in the local store."""
         # What was a loss here would be fetched at each start, to be dropped again.
-        if self._costs is not None and policy.is_a_loss(self._costs.known(key).times):
+        if self._is_a_loss(key):
             return None
         try:
             fetched = remotes.fetch(key)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rewarm import trials
 from rewarm.store import LocalStore
+from rewarm.store.accounts import ORPHAN_AFTER
 
 _HEX = "[0-9a-f]"
 _OF_TRIALS = (trials.FOLDER, f"{trials.ELSEWHERE}/{_HEX * 16}")
@@ -40,14 +41,11 @@ HISTORY = (
     *_TEMPORARIES,
 )
 
-# A temporary file older than this, in seconds, has lost its writer.
-_ORPHAN_AFTER = 3600.0
-
 
 def orphans(store: LocalStore) -> Iterator[Path]:
     """What writers left that died; of a writer that lives, the file is younger."""
     for pattern in _TEMPORARIES:
         for path in store.inside(pattern):
             with contextlib.suppress(OSError):  # removed since
-                if time.time() - path.lstat().st_mtime > _ORPHAN_AFTER and not path.is_dir():
+                if time.time() - path.lstat().st_mtime > ORPHAN_AFTER and not path.is_dir():
                     yield path

@@ -20,11 +20,12 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from rewarm.hammering import is_whole, run, whole
 from rewarm.remote.blobs import Blobs, RefusedError, RemoteError, TooLargeError, UnreachableError
 
 _T = TypeVar("_T")
@@ -306,7 +307,7 @@ class BlobsConformance:
         workers = [
             threading.Thread(target=self._hammer, args=(both[seed % 2], seed, faults)) for seed in range(self.threads)
         ]
-        _run(workers)
+        run(workers)
         assert faults == []
 
     def _hammer(self, blobs: Blobs, seed: int, faults: list[str]) -> None:
@@ -321,7 +322,7 @@ class BlobsConformance:
         number = choice.randrange(4)
         verb = choice.choice(("get", "get", "get", "put", "put", "delete", "scan"))
         if verb == "put":
-            value = _whole(number, choice)
+            value = whole(number, choice)
             self._patiently(lambda: blobs.put(name_of(number), value))
         elif verb == "delete":
             self._patiently(lambda: blobs.delete(name_of(number)))
@@ -330,7 +331,7 @@ class BlobsConformance:
             faults.extend(f"scan: {name}" for name in found if name not in _HAMMERED)
         else:
             got = self._patiently(lambda: blobs.get(name_of(number), limit=_LIMIT))
-            if self.whole and got is not None and not _is_whole(number, got):
+            if self.whole and got is not None and not is_whole(number, got):
                 faults.append(f"get: {len(got)} bytes that nobody put there")
 
     @staticmethod
@@ -352,24 +353,6 @@ class BlobsConformance:
 
 
 _HAMMERED = frozenset(name_of(number) for number in range(4))
-
-
-def _whole(number: int, choice: random.Random) -> bytes:
-    """A value that shows when it is cut, mixed with another, or another name's."""
-    body = bytes([number]) + choice.randbytes(choice.choice((0, 100, 70_000)))
-    return body + hashlib.sha256(body).digest()
-
-
-def _is_whole(number: int, value: bytes) -> bool:
-    return value[:1] == bytes([number]) and hashlib.sha256(value[:-32]).digest() == value[-32:]
-
-
-def _run(workers: Iterable[threading.Thread]) -> None:
-    started = list(workers)
-    for worker in started:
-        worker.start()
-    for worker in started:
-        worker.join()
 
 
 def _put_patiently(blobs: Blobs, name: str, data: bytes) -> bool:

@@ -45,6 +45,7 @@ from rewarm.remote.blobs import (
 )
 from rewarm.remote.breaker import Failure, State, Verdict
 from rewarm.remote.workers import LetGoError, NoThreadError, TimeUpError, Workers
+from rewarm.telling import say_nothing
 
 T = TypeVar("T")
 
@@ -104,10 +105,6 @@ class Traffic:
     state: str = "ok"
 
 
-def _say_nothing(line: str) -> None:
-    del line
-
-
 class Guarded:
     """`blobs`, with a deadline in seconds for every verb. Safe for any number of threads.
 
@@ -126,7 +123,7 @@ class Guarded:
         deadline: float = 5.0,
         threads: int = _THREADS,
         stuck_limit: int = _STUCK,
-        tell: Callable[[str], None] = _say_nothing,
+        tell: Callable[[str], None] = say_nothing,
     ) -> None:
         self._blobs = blobs
         self.deadline = deadline

@@ -20,6 +20,7 @@ from rewarm.sharing.remotes import Remotes
 from rewarm.sharing.tier import Namespaces, RemoteTier
 from rewarm.sharing.uploads import Uploads
 from rewarm.store import LocalStore
+from rewarm.telling import say_nothing
 from rewarm.trust import Keyring, KeySources
 
 
@@ -95,7 +96,7 @@ def _is_key(text: str) -> bool:
 def _tier(
     address: Address, in_force: Settings, keyring: Keyring, tell: Callable[[str], None], *, writes: bool
 ) -> RemoteTier:
-    said = _say_nothing if address.errors == "ignore" else tell
+    said = say_nothing if address.errors == "ignore" else tell
     return RemoteTier(
         Guarded(_blobs_of(address), deadline=address.deadline, tell=said),
         namespaces=Namespaces(in_force.namespace, in_force.read_namespaces),
@@ -112,10 +113,6 @@ def _blobs_of(address: Address) -> Blobs:
         return open_blobs(address)
     except RemoteError as error:
         raise SettingError(f"remote (REWARM_REMOTE): {address}: {error.reason}") from None
-
-
-def _say_nothing(line: str) -> None:
-    del line
 
 
 def _reader(store: LocalStore) -> Callable[[str], bytes | None]:

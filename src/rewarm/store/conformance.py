@@ -20,10 +20,11 @@ import hashlib
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from rewarm.errors import BadEntryError, StoreError
+from rewarm.hammering import is_whole, run, whole
 from rewarm.store.contract import Store
 
 _MEGABYTE = 1 << 20
@@ -230,7 +231,7 @@ class StoreConformance:
         workers = [
             threading.Thread(target=self._hammer, args=(stores[seed % 2], seed, faults)) for seed in range(self.threads)
         ]
-        _run(workers)
+        run(workers)
         assert faults == []
 
     def _hammer(self, store: Store, seed: int, faults: list[str]) -> None:
@@ -245,38 +246,20 @@ class StoreConformance:
         number = choice.randrange(4)
         verb = choice.choice(("get", "get", "get", "put", "put", "delete", "scan", "quarantine"))
         if verb == "put":
-            store.put(key_of(number), _whole(number, choice))
+            store.put(key_of(number), whole(number, choice))
         elif verb == "delete":
             store.delete(key_of(number))
         elif verb == "scan":
             faults.extend(f"scan: {info}" for info in store.scan() if info.key not in _HAMMERED)
         else:
             value = store.get(key_of(number))
-            if value is not None and not _is_whole(number, value):
+            if value is not None and not is_whole(number, value):
                 faults.append(f"get: {len(value)} bytes that nobody put there")
             if verb == "quarantine":
                 store.quarantine(key_of(number), "tested", value)
 
 
 _HAMMERED = frozenset(key_of(number) for number in range(4))
-
-
-def _whole(number: int, choice: random.Random) -> bytes:
-    """A value that shows when it is cut, mixed with another, or another key's."""
-    body = bytes([number]) + choice.randbytes(choice.choice((0, 100, 70_000)))
-    return body + hashlib.sha256(body).digest()
-
-
-def _is_whole(number: int, value: bytes) -> bool:
-    return value[:1] == bytes([number]) and hashlib.sha256(value[:-32]).digest() == value[-32:]
-
-
-def _run(workers: Iterable[threading.Thread]) -> None:
-    started = list(workers)
-    for worker in started:
-        worker.start()
-    for worker in started:
-        worker.join()
 
 
 def _listed(store: Store) -> dict[str, int]:
