@@ -120,10 +120,11 @@ class Settings(NamedTuple):
 
     def without_secrets(self) -> dict[str, Any]:
         """By name, without what may hold a secret: for records that others may read."""
-        return {name: value for name, value in self._asdict().items() if name not in _MAY_BE_SECRET}
+        return {name: value for name, value in self._asdict().items() if name not in MAY_BE_SECRET}
 
 
-_MAY_BE_SECRET = ("remote", "signing_key", "signing_command", "trusted_keys")
+# Settings that nothing which others may read shows: addresses may hold credentials.
+MAY_BE_SECRET = ("remote", "signing_key", "signing_command", "trusted_keys")
 _NAMESPACE = "main"
 
 

@@ -137,6 +137,13 @@ def stats_at_exit() -> str:
     return "" if word in values.FALSE else "json" if word == "json" else "text"
 
 
+def secret_variables() -> frozenset[str]:
+    """The `REWARM_*` variables whose values nothing which others may read shows."""
+    from rewarm.in_force import MAY_BE_SECRET
+
+    return frozenset(_FORMS[name][0] for name in MAY_BE_SECRET)
+
+
 def unknown_variables() -> list[str]:
     """One line for each `REWARM_*` variable that rewarm does not know, such as a misspelt one."""
     return [

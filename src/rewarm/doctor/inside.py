@@ -19,7 +19,6 @@ from rewarm import settings
 from rewarm.errors import RewarmError
 
 _STEERING = ("JAX_", "XLA_", "REWARM", "TPU_", "LIBTPU_")
-_SECRET = ("REWARM_REMOTE", "REWARM_SIGNING_KEY", "REWARM_SIGNING_COMMAND", "REWARM_TRUSTED_KEYS")
 
 
 def steering(environment: dict[str, str]) -> dict[str, str]:
@@ -27,8 +26,9 @@ def steering(environment: dict[str, str]) -> dict[str, str]:
 
     What may be a secret is not told: a report is made to be shown to others.
     """
+    secret = settings.secret_variables()
     return {
-        name: "***" if name in _SECRET else _without_credentials(value)
+        name: "***" if name in secret else _without_credentials(value)
         for name, value in environment.items()
         if name.startswith(_STEERING) and name != "REWARM"
     }
