@@ -30,7 +30,8 @@ print(float(lowered.compile()(np.ones((16, 16), np.float32))), flush=True)
 
 def start(folder: Path) -> subprocess.Popen[str]:
     program = folder / "slow.py"
-    program.write_text(SLOW)
+    if not program.exists():  # once: the process before may be reading it
+        program.write_text(SLOW)
     env = clean_environment(REWARM_DIR=str(folder / "cache"), REWARM_STATS="json")
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, str(program)], env=env, stdout=pipe, stderr=pipe, text=True)
