@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -123,7 +124,8 @@ class HttpCache:
 
     def entries(self) -> list[str]:
         """The keys of the entries."""
-        return [path.rpartition("/")[2] for path in sorted(self.blobs) if "/plans/" not in path]
+        names = [path.rpartition("/")[2] for path in sorted(self.blobs)]
+        return [name for name in names if re.fullmatch("[0-9a-f]{64}", name)]
 
     def count(self, method: str, part: str = "") -> int:
         """How many requests there were."""
@@ -144,6 +146,11 @@ def http_cache() -> Iterator[HttpCache]:
         def do_PUT(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             self._serve(cache.put_delay, cache.put_status, data)
+
+        def do_DELETE(self) -> None:
+            cache.asked.append((self.command, self.path))
+            cache.blobs.pop(self.path, None)
+            self._answer(204, b"")
 
         def _serve(self, delay: float, status: int, data: bytes) -> None:
             cache.asked.append((self.command, self.path))

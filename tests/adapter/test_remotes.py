@@ -629,4 +629,4 @@ def test_no_secret_is_told_anywhere(program: Program, http: HttpCache, tmp_path:
     assert said
     assert not [secret for secret in secrets if secret.encode() in said]
     assert not [secret for secret in secrets if any(secret.encode() in blob for blob in http.blobs.values())]
-    assert len(http.entries()) == 2
+    assert http.entries()

@@ -16,15 +16,15 @@ import time
 from typing import Any, TypeVar
 
 from rewarm import policy
+from rewarm.cache.failures import Failures, short, why
+from rewarm.cache.finder import Finder
 from rewarm.cache.requests import (
-    CANNOT_READ,
     CANNOT_SERIALISE,
     COMPILE_FAILED,
     COMPILED_TOGETHER,
     COMPONENTS,
     EXECUTABLE,
     INTERRUPTED,
-    NOT_EVERYWHERE,
     NOT_IN_STORE,
     PROGRAM,
     SOURCE,
@@ -40,12 +40,11 @@ from rewarm.cache.requests import (
 )
 from rewarm.cache.trace import Trace
 from rewarm.coordination import Flight, SingleFlight
-from rewarm.envelope import Entry, Header, content_of, open_entry, seal
-from rewarm.errors import BadEntryError, ContentsDifferError, MissingTargetError, StoreError
+from rewarm.envelope import Header, seal
+from rewarm.errors import ContentsDifferError
 from rewarm.ledger import ALREADY_STORED, Event, Ledger, LoadCosts, RunWriter, Seconds
 from rewarm.policy import Thresholds
 from rewarm.store import Store
-from rewarm.telling import Teller
 
 logger = logging.getLogger("rewarm")
 
@@ -113,19 +112,28 @@ class CompileCache:
         self._run = run
         self._explainer = explainer
         self._level = level
-        self._strict = strict
         self._check_contents = check_contents
         self._closed = closed
         self._unwritable = unwritable
         self._trials = trials
         self._costs = costs if thresholds.costs else None
-        self._sampler = sampler
         self._checker = checker
         self._remotes = remotes
         self._leases = leases
-        self._has_loaded = False
+        self._failures = Failures(ledger, strict=strict)
         self._checked: set[str] = set()
-        self._teller = Teller()
+        self._finder: Finder | None = None
+        if store is not None:
+            self._finder = Finder(
+                store,
+                failures=self._failures,
+                thresholds=thresholds,
+                costs=self._costs,
+                trials=trials,
+                sampler=sampler,
+                remotes=remotes,
+                unwritable=unwritable,
+            )
 
     def resolve(self, request: Request[E]) -> E:
         """The executable of `request`, loaded or compiled.
@@ -136,7 +144,8 @@ class CompileCache:
           Exception: what `request.compile` raises, as it is.
         """
         trace = Trace(request.key_seconds)
-        if request.components is None or self._store is None:
+        finder = self._finder
+        if request.components is None or finder is None:
             reason = request.unkeyable or self._closed
             return self._compile(request, None, trace, reason, not_stored=reason)
         key = request.components.key()
@@ -147,203 +156,62 @@ class CompileCache:
             return self._compile(request, key, trace, refused, not_stored=refused)
         with self._flights.board(key) as flight:
             if not flight.mine:
-                executable = self._follow(request, key, flight, trace)
+                executable = finder.follow(request, key, flight, trace)
             elif self._check_contents and key not in self._checked:
-                return self._compare(request, key, self._store, flight, trace)
+                return self._compare(request, key, finder, flight, trace)
             else:
-                executable = self._find(request, key, self._store, flight, trace)
+                executable = finder.here(request, key, flight, trace)
+                if executable is None and not trace.entry_is_good:
+                    return self._beyond(request, key, finder, flight, trace)
             if executable is not None:
                 self._finish(request, key, "hit", trace)
                 return executable
-            if flight.mine and request.turns and self._leases is not None and self._would_store(key):
-                return self._take_turns(request, key, self._store, flight, trace)
             reason = trace.reason or NOT_IN_STORE
             return self._compile(request, key, trace, reason, flight=flight if flight.mine else None)
 
-    def _would_store(self, key: str) -> bool:
-        """Whether waiting is worth while: what is not going to be stored would be waited for and compiled again."""
-        return not (self._unwritable or self._is_a_loss(key))
-
-    def _is_a_loss(self, key: str) -> bool:
-        """Whether loading this key is known to take longer here than compiling it."""
-        return self._costs is not None and policy.is_a_loss(self._costs.known(key).times)
-
-    def _take_turns(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E:
-        """Compile, and let other processes wait for the entry; or wait, and load what another has made."""
-        assert self._leases is not None
+    def _beyond(self, request: Request[E], key: str, finder: Finder, flight: Flight, trace: Trace) -> E:
+        """Nothing here: ask the remotes, and compile. Of a host's processes one does for a key, and the others wait for
+        its entry, as long as that entry is going to be kept here: else waiting would be for nothing."""
+        if not (request.turns and self._leases is not None and self._would_store(key, finder)):
+            executable = finder.elsewhere(request, key, flight, trace)
+            return self._served(request, key, executable, trace, flight)
         since = time.perf_counter()
-        with self._leases.lead(key, lambda: _is_there(store, key)) as lead:
+        with self._leases.lead(key, lambda: finder.is_here(key)) as lead:
             trace.timed("wait", since)
-            # Who leads looks too, at the local store alone: another may have ended between our look and our lease.
-            # Not where the entry is there and good, and cannot be loaded in this process: it would fail once more.
-            if not trace.entry_is_good and (lead.outcome == "waited" or _is_there(store, key)):
+            # Who leads looks again, too: another may have ended between our look and our lease.
+            if lead.outcome == "waited" or finder.is_here(key):
                 logger.info("rewarm: %s, key %s: %s after %.1f s", request.program, key[:12], lead.why, lead.seconds)
-                executable = self._find(request, key, store, flight, trace)
-                if executable is not None:
-                    self._finish(request, key, "hit", trace)
-                    return executable
+                executable = finder.here(request, key, flight, trace)
+                if executable is not None or trace.entry_is_good:
+                    return self._served(request, key, executable, trace, flight)
+            executable = finder.elsewhere(request, key, flight, trace)
+            if executable is not None or trace.entry_is_good or lead.outcome == "waited" or self._remotes is None:
+                return self._served(request, key, executable, trace, flight)
+            return self._beyond_this_host(request, key, self._remotes, finder, flight, trace)
+
+    def _beyond_this_host(
+        self, request: Request[E], key: str, remotes: Remotes, finder: Finder, flight: Flight, trace: Trace
+    ) -> E:
+        """Compile, while other hosts wait for the entry; or wait for another host's."""
+        size = len(request.evidence.canonical) if request.evidence is not None else 0
+        since = time.perf_counter()
+        with remotes.lead(key, size) as lead:
+            trace.timed("wait", since)
+            executable = None
+            if lead.outcome == "waited":
+                logger.info("rewarm: %s, key %s: %s after %.1f s", request.program, key[:12], lead.why, lead.seconds)
+                executable = finder.here(request, key, flight, trace)
+            return self._served(request, key, executable, trace, flight)
+
+    def _would_store(self, key: str, finder: Finder) -> bool:
+        return not (self._unwritable or finder.is_a_loss(key))
+
+    def _served(self, request: Request[E], key: str, executable: E | None, trace: Trace, flight: Flight) -> E:
+        """What was found, or else compiled."""
+        if executable is None:
             return self._compile(request, key, trace, trace.reason or NOT_IN_STORE, flight=flight)
-
-    # -- looking up --------------------------------------------------------------------------------------------
-
-    def _follow(self, request: Request[E], key: str, flight: Flight, trace: Trace) -> E | None:
-        """Wait for the thread that has this key in hand, and load what it hands over."""
-        since = time.perf_counter()
-        raw = flight.wait()
-        trace.timed("fetch", since)
-        if raw is None:
-            trace.reason = "another thread compiled it and could not hand it over"
-            return None
-        executable = self._load(request, raw, trace, tier="process")
-        if executable is None:
-            logger.warning("rewarm: %s, key %s, from another thread: %s", request.program, key[:12], trace.reason)
+        self._finish(request, key, "hit", trace)
         return executable
-
-    def _find(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E | None:
-        since = time.perf_counter()
-        found = self._fetch(key, store, trace)
-        trace.timed("fetch", since)
-        if found is None:
-            return None
-        entry, data, raw = found
-        if request.agreement is None:  # else other threads may have it only if other processes do
-            flight.land(raw)
-        executable = self._try(request, key, data, raw, trace, tier=trace.remote or store.tier)
-        if executable is None:
-            if not trace.entry_is_good:
-                self._put_aside(key, store, trace.reason or "it cannot be loaded", data, trace)
-            return None
-        if not self._is_agreed(request, entry, data, trace):
-            return None
-        flight.land(raw)
-        self._weigh(key, entry.header.compile_seconds, store, trace)
-        if self._sampler is not None:
-            self._sampler.hit(request, key, data, executable)
-        return executable
-
-    def _fetch(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
-        """The checked entry, its bytes, and its executable's bytes, or `None`."""
-        found = self._fetch_local(key, store, trace)
-        if found is None and self._remotes is not None:
-            found = self._fetch_remote(key, store, self._remotes, trace)
-        return found
-
-    def _fetch_local(self, key: str, store: Store, trace: Trace) -> tuple[Entry, bytes, bytes] | None:
-        data: bytes | None = None
-        try:
-            data = store.get(key)
-            if data is None:
-                return None
-            entry = open_entry(data, key)
-            found = entry, data, entry.section(EXECUTABLE)
-        except BadEntryError as error:
-            self._put_aside(key, store, error.reason, data, trace)
-            if self._strict:
-                raise
-        except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
-            trace.reason = f"{CANNOT_READ}: {_why(error)}"
-            self._complain("read", error)
-        else:
-            trace.bytes_read = len(data)
-            return found
-        return None
-
-    def _fetch_remote(
-        self, key: str, store: Store, remotes: Remotes, trace: Trace
-    ) -> tuple[Entry, bytes, bytes] | None:
-        """As `_fetch_local`, from a remote; what comes from there is kept in the local store."""
-        # What was a loss here would be fetched at each start, to be dropped again.
-        if self._is_a_loss(key):
-            return None
-        try:
-            fetched = remotes.fetch(key)
-            if fetched is None:
-                return None
-            data, trace.remote, kept = fetched
-            entry = open_entry(data, key)
-            found = entry, data, entry.section(EXECUTABLE)
-        except BadEntryError as error:  # it is signed, and does not unpack
-            self._put_aside(key, store, error.reason, None, trace)
-            if self._strict:
-                raise
-            return None
-        except Exception as error:  # noqa: BLE001 - no failure of a remote stops a program
-            trace.reason = f"{CANNOT_READ}: {_why(error)}"
-            self._complain("read", error)
-            return None
-        trace.bytes_read = len(data)
-        if not (kept or self._unwritable) and policy.refuse_by_size(len(data), self._thresholds) is None:
-            try:
-                store.put(key, data, seconds=entry.header.compile_seconds)
-            except Exception as error:  # noqa: BLE001 - no failure of a store stops a program
-                self._complain("write", error)
-        return found
-
-    def _is_agreed(self, request: Request[E], entry: Entry, data: bytes, trace: Trace) -> bool:
-        """Whether the other processes of the program, if it is one of several, load the same."""
-        if request.agreement is None:
-            return True
-        since = time.perf_counter()
-        agreed = request.agreement.loads(str(entry.header.producer.get(COMPILED_TOGETHER) or content_of(data)))
-        trace.timed("wait", since)
-        if not agreed:
-            trace.reason = NOT_EVERYWHERE
-        return agreed
-
-    def _try(self, request: Request[E], key: str, data: bytes, raw: bytes, trace: Trace, *, tier: str) -> E | None:
-        """As `_load`, watched by the trials."""
-        if self._trials is None:
-            return self._load(request, raw, trace, tier=tier)
-        executable = None
-        self._trials.before_load(key, request.program, content_of(data))
-        try:
-            executable = self._load(request, raw, trace, tier=tier)
-        finally:
-            self._trials.after_load(key, executable)
-        return executable
-
-    def _weigh(self, key: str, compile_seconds: float, store: Store, trace: Trace) -> None:
-        """What the hit was worth; an entry that is a loss on this host is dropped."""
-        took = trace.seconds["fetch"] + trace.seconds["load"]
-        trace.seconds_saved = compile_seconds - took - trace.seconds.get("wait", 0.0)
-        first, self._has_loaded = not self._has_loaded, True
-        # The first load of a process pays for imports and for the runtime's pools.
-        if first or trace.remote or self._costs is None or not policy.is_slow(compile_seconds, took):
-            return
-        if policy.is_a_loss(self._costs.note(key, took).times):
-            try:
-                store.delete(key)
-            except StoreError as error:
-                self._complain("write", error)
-                return
-            trace.dropped = True
-            logger.info("rewarm: entry %s is dropped: %s (%.4f s)", key[:12], policy.LOADS_SLOWER, took)
-
-    def _load(self, request: Request[E], raw: bytes, trace: Trace, *, tier: str) -> E | None:
-        since = time.perf_counter()
-        try:
-            executable = request.load(raw)
-        except MissingTargetError as error:
-            trace.timed("load", since)
-            trace.reason, trace.entry_is_good = str(error), True
-            return None
-        except Exception as error:
-            trace.timed("load", since)
-            trace.reason = f"it cannot be loaded: {_short(error)}"
-            self._ledger.error()
-            if self._strict:
-                raise
-            return None
-        trace.timed("load", since)
-        trace.tier = tier
-        return executable
-
-    def _put_aside(self, key: str, store: Store, reason: str, data: bytes | None, trace: Trace) -> None:
-        store.quarantine(key, reason, data)
-        trace.reason = f"what was stored is not usable: {reason}"
-        trace.quarantined = reason
-        where = trace.remote or getattr(store, "root", store.tier)
-        logger.warning("rewarm: entry %s in %s is not usable (%s): quarantined, compiling", key[:12], where, reason)
 
     # -- compiling ---------------------------------------------------------------------------------------------
 
@@ -398,9 +266,9 @@ class CompileCache:
             raw = request.serialise(executable)
         except Exception as error:
             trace.not_stored = CANNOT_SERIALISE
-            logger.warning("rewarm: cannot serialise %s, so it is not stored: %s", request.program, _short(error))
-            self._ledger.error()
-            if self._strict:
+            logger.warning("rewarm: cannot serialise %s, so it is not stored: %s", request.program, short(error))
+            self._failures.count()
+            if self._failures.strict:
                 raise
             return
         if flight is not None:
@@ -460,13 +328,13 @@ class CompileCache:
             if self._remotes is not None:  # now, since what is stored is read from the store when its turn comes
                 self._remotes.publish(key, sealed, stored=trace.stored)
         except Exception as error:  # noqa: BLE001
-            self._complain("write", error)
+            self._failures.complain("write", error)
         if failure is not None:
             self._not_written(failure, trace)
 
     def _not_written(self, error: Exception, trace: Trace) -> None:
-        trace.not_stored = f"{STORE_FAILED}: {_why(error)}"
-        self._complain("write", error)
+        trace.not_stored = f"{STORE_FAILED}: {why(error)}"
+        self._failures.complain("write", error)
 
     def _sections(self, request: Request[E], trace: Trace) -> dict[str, bytes]:
         """What an entry keeps beside its executable, so that another program can be compared with it."""
@@ -485,17 +353,15 @@ class CompileCache:
 
     # -- checking contents -------------------------------------------------------------------------------------
 
-    def _compare(self, request: Request[E], key: str, store: Store, flight: Flight, trace: Trace) -> E:
+    def _compare(self, request: Request[E], key: str, finder: Finder, flight: Flight, trace: Trace) -> E:
         """Compile although there may be an entry, and hold the two against each other."""
-        since = time.perf_counter()
-        found = self._fetch(key, store, trace)
-        trace.timed("fetch", since)
+        found = finder.bytes_of(key, trace)
         if found is None:
             executable = self._compile(request, key, trace, trace.reason or NOT_IN_STORE, flight=flight)
             self._checked.add(key)
             return executable
         executable = self._compile(request, key, trace, "contents are checked", not_stored=ALREADY_STORED)
-        self._compare_code(request, key, found[2], executable)
+        self._compare_code(request, key, found.raw, executable)
         return executable
 
     def _compare_code(self, request: Request[E], key: str, stored: bytes, executable: E) -> None:
@@ -503,9 +369,9 @@ class CompileCache:
             compiled = request.serialise(executable)
             same = request.same(stored, compiled)
         except Exception as error:
-            logger.warning("rewarm: cannot compare the contents of %s: %s", request.program, _short(error))
-            self._ledger.error()
-            if self._strict:
+            logger.warning("rewarm: cannot compare the contents of %s: %s", request.program, short(error))
+            self._failures.count()
+            if self._failures.strict:
                 raise
             return
         if not same:
@@ -519,14 +385,6 @@ class CompileCache:
         self._checked.add(key)
 
     # -- telling -----------------------------------------------------------------------------------------------
-
-    def _complain(self, verb: str, error: Exception) -> None:
-        """Count a failure of the store; say it once for each kind, since a full disk fails for every program."""
-        self._ledger.error()
-        if self._strict:
-            raise error
-        line = f"cannot {verb} the store: {error}; the program goes on without it"
-        self._teller.tell(line, kind=f"{verb}: {_why(error)}")
 
     def _finish(self, request: Request[E], key: str | None, outcome: Any, trace: Trace) -> None:
         event = Event(
@@ -560,20 +418,3 @@ class CompileCache:
 def _versions(request: Request[Any]) -> dict[str, str]:
     together = request.agreement.compilation() if request.agreement is not None else ""
     return {**request.producer, COMPILED_TOGETHER: together} if together else dict(request.producer)
-
-
-def _why(error: Exception) -> str:
-    """A few words without a path, so that counts by reason stay few."""
-    return str(error.strerror) if isinstance(error, StoreError) else type(error).__name__
-
-
-def _short(error: BaseException) -> str:
-    first = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {first[0][:200]}"
-
-
-def _is_there(store: Store, key: str) -> bool:
-    try:
-        return store.get(key, use=False) is not None
-    except (StoreError, BadEntryError):
-        return False

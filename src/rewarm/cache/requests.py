@@ -159,6 +159,10 @@ class Remotes(Protocol):
         """An entry that was checked and may be trusted, where it came from, in a word, and whether it was kept in the
         local store already."""
 
+    def lead(self, key: str, size: int) -> AbstractContextManager[Lead]:
+        """Leave to compile a program of so many bytes that no remote has, or the news that another host's work is over;
+        never raises. What that host made is in the local store then."""
+
     def announce(self, key: str) -> None:
         """An entry is about to be put into the local store, and published after that."""
 

@@ -51,7 +51,8 @@ class Sharing:
                 keys = plans.read(self._store.root, plan_id) or self._plan_of_a_remote(plan_id)
                 if keys:
                     self.remotes.fetch_ahead(keys)
-                    return
+                    break
+            self.remotes.find_out()
         except Exception:
             logger.debug("rewarm: no plan", exc_info=True)
 
@@ -70,6 +71,7 @@ class Sharing:
             if os.getpid() == self._pid:  # a child of fork has its parent's events
                 self._keep_plan()
             left = self.remotes.uploads.drain(self._settings.upload_seconds, _Patience().hear)
+        self.remotes.leave()
         if left:
             logger.warning(
                 "rewarm: %d entries are still on their way to a remote; a later start in %s sends them",

@@ -138,6 +138,13 @@ class Address:
         path = unquote(urlsplit(self.url).path)
         return path if self.scheme == "file" else path.strip("/")
 
+    @property
+    def keeps_only_new(self) -> bool | None:
+        """Whether servers of this kind leave a blob that is there when a put says so; `None`: some do, as of S3."""
+        if self.scheme in ("http", "https"):
+            return False
+        return True if self.scheme in ("redis", "rediss", "file") else None
+
     def __str__(self) -> str:
         return self.url
 

@@ -64,18 +64,21 @@ class Findings:
     reason: str = ""
 
 
-def probe(blobs: Blobs, *, write: bool = True, deadline: float = 5.0, under: str = "probes") -> Findings:
+def probe(
+    blobs: Blobs, *, write: bool = True, listing: bool = True, deadline: float = 5.0, under: str = "probes"
+) -> Findings:
     """Look at a remote, in eight requests at most; never raises for what a remote does.
 
     Args:
       blobs: the remote.
       write: whether a blob may be written; without, only reading and listing are found out.
+      listing: whether to list: some servers, and rights, know nothing of it.
       deadline: seconds after which no further request is made; the last one may take its own timeout on top.
       under: the prefix of the blob's name, for remotes where not all names may be written.
     """
     looking = _Probe(blobs, f"{under}/{secrets.randbelow(_NAMES):x}", time.monotonic() + deadline)
     began = time.monotonic()
-    looking.look(write=write)
+    looking.look(write=write, listing=listing)
     return replace(looking.found, seconds=time.monotonic() - began)
 
 
@@ -92,12 +95,13 @@ class _Probe:
     data: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     written: float | None = None
 
-    def look(self, *, write: bool) -> None:
+    def look(self, *, write: bool, listing: bool) -> None:
         try:
             self._read()
             if write:
                 self._write()
-            self._list()
+            if listing:
+                self._list()
         except _StopError:
             pass
         finally:

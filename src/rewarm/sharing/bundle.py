@@ -17,12 +17,13 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import struct
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, RewarmError, StoreError
@@ -36,6 +37,8 @@ VERSION = 1
 _TABLE = "rewarm-bundle.json"
 _FOLDER = "entries/"
 _TABLE_BYTES = 64 << 20
+
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 # What zipfile raises for a file that is no sound archive.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, IndexError, OverflowError, struct.error)
@@ -183,33 +186,50 @@ def _copy(path: Path, bundle: zipfile.ZipFile) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        bundle = zipfile.ZipFile(path)
-    except (*_DAMAGE, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # which an offset is that cannot be
-            raise
-        raise BadBundleError(f"{path} is no bundle of rewarm: {error}; make one with rewarm bundle save") from error
-    with bundle:
+    with _regular(path) as file:
+        try:
+            bundle = zipfile.ZipFile(file)
+        except (*_DAMAGE, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # which an offset is that cannot be
+                raise
+            raise _bad(path, "it is no ZIP file, or was cut short") from error
         names = bundle.namelist()
         if len(set(names)) < len(names):  # what one reader checks another might not read
-            raise BadBundleError(f"{path} is no bundle of rewarm: two of its members have one name")
-        if sum(info.compress_size for info in bundle.infolist()) > path.stat().st_size:
-            raise BadBundleError(
-                f"{path} is no bundle of rewarm: its members say that they have more bytes than it has"
-            )
+            raise _bad(path, "two of its members have one name")
+        if sum(info.compress_size for info in bundle.infolist()) > os.fstat(file.fileno()).st_size:
+            raise _bad(path, "its members say that they have more bytes than it has")
         yield bundle
 
 
+def _regular(path: Path) -> BinaryIO:
+    """The file, opened. Without O_NONBLOCK a FIFO under its name would hold the program for ever.
+
+    Raises:
+      BadBundleError: it is something else.
+      OSError: it cannot be read.
+    """
+    file = open(os.open(path, _READ), "rb")  # noqa: PTH123, SIM115 - its caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _bad(path, "it is no file, but a folder, a pipe or a device")
+    return file
+
+
+def _bad(path: Path | str | None, why: str) -> BadBundleError:
+    return BadBundleError(f"{path} is no bundle of rewarm: {why}; make one with rewarm bundle save")
+
+
 def _table(bundle: zipfile.ZipFile) -> dict[str, Any]:
+    path = getattr(bundle.fp, "name", None)
     try:
         said = json.loads(_read(bundle, _TABLE, _TABLE_BYTES))
         version, entries = said["version"], said["entries"]
     except KeyError as error:
-        raise BadBundleError(f"{bundle.filename} is no bundle of rewarm: it has no {error.args[0]}") from error
+        raise _bad(path, f"it has no {_TABLE}, or not all that belongs there") from error
     except (ValueError, TypeError, BadEntryError, RecursionError) as error:
-        raise BadBundleError(f"{bundle.filename} is no bundle of rewarm: its table cannot be read") from error
+        raise _bad(path, "its table cannot be read") from error
     if version != VERSION or not isinstance(entries, dict):
-        raise BadBundleError(f"{bundle.filename} is a bundle of version {version!r}, this rewarm reads {VERSION}")
+        raise BadBundleError(f"{path} is a bundle of version {version!r}, this rewarm reads {VERSION}")
     return entries
 
 

@@ -16,6 +16,10 @@ from rewarm.sharing import plans
 from rewarm.sharing.tier import RemoteTier, key_of
 from rewarm.trust import RefusedEntryError
 
+# What lies beside the entries and is none: plans, leases of hosts that died, and what a probe could not remove. It goes
+# by its age alone.
+HINTS = (plans.FOLDER, "leases", "probes")
+
 
 class Bounds(NamedTuple):
     """What one namespace of a remote may keep; `None` is no bound.
@@ -34,7 +38,7 @@ class Gone(NamedTuple):
 
     Attributes:
       namespace: where it lay.
-      name: the key of an entry, or "plans/" and the id of a plan.
+      name: the key of an entry, or for what is none (`HINTS`) its folder, "/" and its name there.
       size: bytes.
       put: when it was put there, in seconds since the epoch, by the remote's clock.
       reason: "age" or "size".
@@ -108,12 +112,12 @@ def collect(tier: RemoteTier, bounds: Bounds, now: float, *, dry_run: bool) -> I
 
 
 def chosen(namespace: str, blobs: Iterable[BlobInfo], bounds: Bounds, now: float) -> list[Gone]:
-    """What of a namespace is beyond the bounds, the oldest first. What is neither entry nor plan is never touched."""
+    """What of a namespace is beyond the bounds, the oldest first. What is neither entry nor hint is never touched."""
     entries: list[Gone] = []
     too_old: list[Gone] = []
     for blob in sorted(blobs, key=lambda blob: blob.modified):
         key = key_of(blob.name, namespace)
-        name = key or _plan_of(blob.name, namespace)
+        name = key or _hint_of(blob.name, namespace)
         if name is None:
             continue
         old = bounds.max_age is not None and now - blob.modified > bounds.max_age
@@ -136,11 +140,12 @@ def _too_much(entries: list[Gone], max_size: int | None) -> list[Gone]:
     return gone
 
 
-def _plan_of(name: str, namespace: str) -> str | None:
+def _hint_of(name: str, namespace: str) -> str | None:
     within = name.removeprefix(f"{namespace}/")
-    return within if within.startswith(f"{plans.FOLDER}/") and within.count("/") == 1 else None
+    folder, _, last = within.partition("/")
+    return within if folder in HINTS and last and "/" not in last else None
 
 
 def _name_of(gone: Gone) -> str:
-    within = gone.name if gone.name.startswith(f"{plans.FOLDER}/") else f"{gone.name[:2]}/{gone.name}"
+    within = gone.name if "/" in gone.name else f"{gone.name[:2]}/{gone.name}"
     return f"{gone.namespace}/{within}"

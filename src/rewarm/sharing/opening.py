@@ -5,6 +5,8 @@ Not promised: that a remote is there. Nothing is asked of any until the first lo
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +24,9 @@ from rewarm.sharing.uploads import Uploads
 from rewarm.store import LocalStore
 from rewarm.telling import say_nothing
 from rewarm.trust import Keyring, KeySources
+
+# As much base64 as the shortest key has.
+_LIKE_A_KEY = re.compile(r"[A-Za-z0-9+/]{40}")
 
 
 def open_remotes(in_force: Settings, store: LocalStore, tell: Callable[[str], None], *, writes: bool = True) -> Remotes:
@@ -53,7 +58,7 @@ def open_tiers(in_force: Settings, tell: Callable[[str], None], *, writes: bool 
     """
     addresses = parsed(in_force.remote)
     keyring = keyring_of(in_force)
-    return [_tier(address, in_force, keyring, tell, writes=writes) for address in addresses]
+    return [open_tier(address, in_force, keyring, tell, writes=writes) for address in addresses]
 
 
 def parsed(texts: Sequence[str]) -> list[Address]:
@@ -74,28 +79,62 @@ def keyring_of(in_force: Settings) -> Keyring:
     Raises:
       SettingError: one cannot be used.
     """
-    said, trusted = in_force.signing_key, in_force.trusted_keys
-    sources = KeySources(
-        signing_text=said if _is_key(said) else None,
-        signing_file=Path(said).expanduser() if said and not _is_key(said) else None,
-        signing_command=tuple(shlex.split(in_force.signing_command)),
-        trusted_texts=tuple(text for text in trusted if _is_key(text)),
-        trusted_paths=tuple(Path(text).expanduser() for text in trusted if not _is_key(text)),
-        folder=trust.default_folder(),
-    )
     try:
-        return trust.load(sources)
+        return trust.load(sources_of(in_force))
     except trust.UnusableKeyError as error:
         raise SettingError(str(error)) from None
+
+
+def sources_of(in_force: Settings) -> KeySources:
+    """Where these settings have keys from.
+
+    Raises:
+      SettingError: the command for the signing key is no command line.
+    """
+    said, trusted = in_force.signing_key, in_force.trusted_keys
+    try:
+        command = tuple(shlex.split(in_force.signing_command))
+    except ValueError:  # whose text would show it
+        raise SettingError("signing_command: expected a command line, found one with an open quote") from None
+    return KeySources(
+        signing_text=said if _is_key(said) else None,
+        signing_file=_file("signing_key", said) if said and not _is_key(said) else None,
+        signing_command=command,
+        trusted_texts=tuple(text for text in trusted if _is_key(text)),
+        trusted_paths=tuple(_file("trusted_keys", text) for text in trusted if not _is_key(text)),
+        folder=trust.default_folder(),
+    )
 
 
 def _is_key(text: str) -> bool:
     return text.startswith("rewarm-")
 
 
-def _tier(
-    address: Address, in_force: Settings, keyring: Keyring, tell: Callable[[str], None], *, writes: bool
+def _file(setting: str, text: str) -> Path:
+    """The path that this is, unless it is more like a key: errors show paths, and a key that was cut or quoted is one
+    still.
+
+    Raises:
+      SettingError: it is.
+    """
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - unlike Path.expanduser it never raises
+    if _LIKE_A_KEY.search(text) and not os.path.lexists(path):
+        raise SettingError(
+            f"{setting} (REWARM_{setting.upper()}): expected a key, which starts with rewarm-, or the path of a file, "
+            "found neither (it is not shown, since it may be a secret)"
+        )
+    return path
+
+
+def open_tier(
+    address: Address, in_force: Settings, keyring: Keyring, tell: Callable[[str], None], *, writes: bool = True
 ) -> RemoteTier:
+    """One remote, as `open_tiers` makes them.
+
+    Raises:
+      SettingError: its address cannot be used.
+      MissingClientError: its library is not installed.
+    """
     said = say_nothing if address.errors == "ignore" else tell
     return RemoteTier(
         Guarded(_blobs_of(address), deadline=address.deadline, tell=said),
@@ -105,6 +144,7 @@ def _tier(
         writes=writes and address.write,
         tell=said,
         fails=in_force.strict and address.errors == "fail",
+        keeps_only_new=address.keeps_only_new,
     )
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from rewarm.coordination import Lead
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.sharing.ahead import Ahead
+from rewarm.sharing.fleet import Fleet
 from rewarm.sharing.tier import LARGEST, RemoteTier, Traffic
 from rewarm.sharing.uploads import Uploads
 from rewarm.store import LocalStore
@@ -64,6 +67,7 @@ class Remotes:
         if store is not None and store.bounds.max_size is not None:
             self._room = min(_AHEAD_BYTES, store.bounds.max_size // 2)
         self._ahead = Ahead(self._keep)
+        self._fleet = Fleet(self.tiers, None if store is None else store.root)
 
     def fetch(self, key: str) -> Fetched | None:
         """The entry from the first remote that has one to be trusted; those before it are sent it.
@@ -92,10 +96,23 @@ class Remotes:
         Raises:
           RemoteError: it did not arrive in a remote that `fails`; of such a one the program waits for the answer.
         """
+        kept = self._fleet.keep(key)
         self.uploads.add(key, None if stored else entry, [tier for tier in self.tiers if not tier.fails])
-        for tier in self.tiers:
-            if tier.fails and tier.writes:
-                tier.put(key, entry)
+        try:
+            for tier in self.tiers:
+                if tier.fails and tier.writes:
+                    tier.put(key, entry)
+        finally:
+            if kept is not None:
+                self.uploads.when_settled(key, *kept)
+
+    def lead(self, key: str, size: int) -> AbstractContextManager[Lead]:
+        """Leave to compile a program of so many bytes that no remote has, or the news that another host did."""
+        return self._fleet.lead(key, size, lambda tier: self._came(key, tier))
+
+    def find_out(self) -> None:
+        """See what the remotes really do, where that is not known; takes some round trips."""
+        self._fleet.find_out()
 
     def traffic(self) -> tuple[Traffic, ...]:
         """What came from each remote and went there."""
@@ -104,6 +121,10 @@ class Remotes:
     def close(self) -> None:
         """Begin with nothing new."""
         self._ahead.stop()
+
+    def leave(self) -> None:
+        """The process ends, and what could be sent is: others need not wait for it any more."""
+        self._fleet.close()
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -131,6 +152,15 @@ class Remotes:
         except Exception:
             logger.debug("rewarm: entry %s cannot be fetched ahead", key[:12], exc_info=True)
         return key in self._came_from
+
+    def _came(self, key: str, tier: RemoteTier) -> bool:
+        """Have an entry in the local store that another host may have made meanwhile."""
+        if self._store is None:
+            return False
+        data = tier.get(key, again=True)
+        if data is not None:
+            self._store.put(key, data, seconds=open_entry(data, key).header.compile_seconds)
+        return data is not None
 
     def _has_room(self, size: int) -> bool:
         """Take so many bytes of what may be fetched ahead; where too few are left nothing more is."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
-from rewarm.remote.blobs import RefusedError, RemoteError
+from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store import LocalStore
 
@@ -37,6 +37,9 @@ def push(store: LocalStore, tier: RemoteTier, keys: Iterable[str]) -> Iterator[S
     """Send these entries, but for those that the remote has in the namespace that is written to.
 
     A remote that cannot list is sent all of them.
+
+    Raises:
+      RemoteError: it is not there, or there is no answer.
     """
     there = _listed(tier, (tier.namespaces.write,))
     wanted = [key for key in keys if there is None or key not in there]
@@ -57,6 +60,8 @@ def pull(store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
 def _listed(tier: RemoteTier, namespaces: Iterable[str]) -> set[str] | None:
     try:
         return {info.key for namespace in namespaces for info in tier.scan(namespace)}
+    except NoSuchPlaceError:
+        raise
     except RefusedError:
         return None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -89,9 +90,11 @@ class RemoteTier:
       writes: whether anything is put there.
       tell: says one line to the user; hears of each reason to refuse once.
       fails: an operation that fails raises, since the user wants to know of each.
+      keeps_only_new: whether remotes of this kind leave a blob that is there when a put says so; `None`: some do.
 
     Attributes:
-      blobs, namespaces, posture, writes, fails: see above.
+      blobs, namespaces, posture, writes, fails, keeps_only_new: see above.
+      round_trip: what a look-up that found nothing took last, in seconds; 0 before the first.
     """
 
     def __init__(
@@ -104,12 +107,15 @@ class RemoteTier:
         writes: bool,
         tell: Callable[[str], None],
         fails: bool = False,
+        keeps_only_new: bool | None = False,
     ) -> None:
         self.blobs = blobs
         self.namespaces = namespaces
         self.posture = posture
         self.writes = writes
         self.fails = fails
+        self.keeps_only_new = keeps_only_new
+        self.round_trip = 0.0
         self._keyring = keyring
         self._tell = tell
         self._told: set[tuple[str, str]] = set()
@@ -132,15 +138,17 @@ class RemoteTier:
         with self._lock:
             return Traffic(self.place, refused=dict(self._refused), failures=dict(self._failures), **self._counts)
 
-    def get(self, key: str, *, limit: int = LARGEST) -> bytes | None:
+    def get(self, key: str, *, limit: int = LARGEST, again: bool = False) -> bytes | None:
         """The bytes of a checked entry that may be trusted, or `None`, whatever the reason.
 
-        Of more than `limit` bytes nothing is fetched.
+        Of more than `limit` bytes nothing is fetched. A look that is one of many, by who waits for the entry, says
+        `again`, and counts only if it finds something.
 
         Raises:
           RemoteError: there is no answer, and this remote `fails`.
         """
         for namespace in self.namespaces.read:
+            since = time.perf_counter()
             try:
                 blob = self.blobs.get(name_of(namespace, key), limit=limit)
             except RemoteError as error:
@@ -153,7 +161,9 @@ class RemoteTier:
             if blob is not None and (entry := self._accepted(blob, key, namespace)) is not None:
                 self._count(hits=1, bytes_read=len(entry))
                 return entry
-        self._count(misses=1)
+            if blob is None:
+                self.round_trip = time.perf_counter() - since
+        self._count(misses=int(not again))
         return None
 
     def put(self, key: str, entry: bytes) -> None:

@@ -82,6 +82,15 @@ class Uploads:
         for queue in self._queues:
             queue.add_hint(name, data)
 
+    def when_settled(self, key: str, tier: RemoteTier, act: Callable[[], None]) -> None:
+        """Call `act`, in whatever thread, when the entry arrived in this remote, or is given up by this process; at
+        once where it is not on its way."""
+        for queue in self._queues:
+            if queue.tier is tier:
+                queue.when_settled(key, act)
+                return
+        act()
+
     def resume(self) -> None:
         """Take up what earlier processes could not send."""
         for queue in self._queues:
@@ -140,6 +149,7 @@ class Queue:
         self._waiting: OrderedDict[str, bytes | None] = OrderedDict()
         self._held = 0
         self._under_way: set[str] = set()
+        self._watchers: dict[str, Callable[[], None]] = {}
         self._threads = 0
         self._idle = 0
         self._not_before = 0.0
@@ -163,6 +173,14 @@ class Queue:
             if not self._off:
                 self._push(name, data)
                 self._start()
+
+    def when_settled(self, key: str, act: Callable[[], None]) -> None:
+        """See `Uploads.when_settled`."""
+        with self._changed:
+            if key in self._waiting or key in self._under_way:
+                self._watchers[key] = act
+                return
+        act()
 
     def resume(self) -> None:
         """Take up what is marked."""
@@ -288,7 +306,11 @@ class Queue:
                     self._push(key, entry)
                 self._wait_longer(error)
             # Else it is this entry's trouble: the others go on, and a later start tries it again.
+            gone = [one for one in self._watchers if one not in self._waiting and one not in self._under_way]
+            told = [self._watchers.pop(one) for one in gone]
             self._changed.notify_all()
+        for act in told:
+            act()
 
     def _wait_longer(self, error: UnreachableError | ThrottledError) -> None:
         self._throttled = isinstance(error, ThrottledError)

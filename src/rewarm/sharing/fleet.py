@@ -1,0 +1,91 @@
+"""One host of a fleet compiles a program: which remote keeps the leases, and which programs are worth one.
+
+Not promised: that only one compiles. Leases are asked for where a remote is written to that keeps to `only_new`, and
+for programs whose compilation is likely to cost much more than the asking. Without a lease everybody compiles, as
+without a remote.
+
+Leases are asked of the first such remote alone, which is the same for all hosts with the same settings. A host that
+only reads asks for none: what it compiled, nobody would get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rewarm import policy
+from rewarm.coordination import FleetLeases, Lead
+from rewarm.sharing import known_places
+from rewarm.sharing.known_places import Known
+from rewarm.sharing.tier import RemoteTier
+
+# Who waits for another host's compilation does so for this long, in seconds. Leases are not signed: whoever may write
+# to the remote can keep others waiting until then, once for each program and start.
+_PATIENCE = 1800.0
+
+
+class Fleet:
+    """The leases of one session. Safe for any number of threads. No method raises.
+
+    Args:
+      tiers: the remotes, the nearest first.
+      root: the cache directory, or `None` where nothing can be written to it.
+    """
+
+    def __init__(self, tiers: Sequence[RemoteTier], root: Path | None) -> None:
+        self._root = root
+        self._written = [tier for tier in tiers if tier.writes]
+        self._known: dict[str, Known | None] = {}
+        self._leases: dict[str, FleetLeases] = {}
+        self._unsure = [tier for tier in self._written if tier.keeps_only_new is None]
+        if root is not None:
+            self._known = {tier.place: known_places.read(root, tier) for tier in self._unsure}
+
+    def find_out(self) -> None:
+        """Look at the remotes of which nothing is known, or not any more; takes some round trips."""
+        for tier in self._unsure:
+            if self._root is not None and self._known.get(tier.place) is None:
+                self._known[tier.place] = known_places.find_out(self._root, tier)
+
+    def lead(self, key: str, size: int, found: Callable[[RemoteTier], bool]) -> contextlib.AbstractContextManager[Lead]:
+        """Lead `key` among the hosts, or wait for the one that does; see `FleetLeases.lead`.
+
+        Args:
+          key: of a program that no remote has.
+          size: of the program, in bytes.
+          found: whether a remote has the entry by now; who finds it has it in the local store.
+        """
+        tier = self._keeper()
+        if tier is None:
+            return contextlib.nullcontext(Lead("alone", 0.0, "no remote keeps leases"))
+        if not policy.is_worth_a_lease(size, tier.round_trip):
+            return contextlib.nullcontext(Lead("alone", 0.0, "it is not worth a lease"))
+        return self._leases_of(tier).lead(key, lambda: found(tier))
+
+    def keep(self, key: str) -> tuple[RemoteTier, Callable[[], None]] | None:
+        """Inside the block of a leader: let the lease last until what is returned is called, which is to be done when
+        the entry is in that remote. `None`: there is no lease."""
+        for tier in self._written:
+            leases = self._leases.get(tier.place)
+            if leases is not None and key in leases.leading:
+                return tier, leases.keep(key)
+        return None
+
+    def close(self) -> None:
+        """The process ends: wait until the leases that ended are withdrawn, for two seconds at most."""
+        for leases in self._leases.values():
+            leases.close()
+
+    def _keeper(self) -> RemoteTier | None:
+        return next((tier for tier in self._written if self._keeps_leases(tier)), None)
+
+    def _keeps_leases(self, tier: RemoteTier) -> bool:
+        if tier.keeps_only_new is not None:
+            return tier.keeps_only_new
+        known = self._known.get(tier.place)
+        return known is not None and known.only_new and known.may_delete
+
+    def _leases_of(self, tier: RemoteTier) -> FleetLeases:
+        made = FleetLeases(tier.blobs, tier.namespaces.write, enforces=True, patience=_PATIENCE)
+        return self._leases.setdefault(tier.place, made)

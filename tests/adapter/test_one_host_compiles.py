@@ -1,0 +1,105 @@
+"""Across hosts, which here are processes with a directory each and one remote: one compiles, the others wait for it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import Run, clean_environment
+
+# Compiles for some seconds, in one program that is large enough for a lease, and says when it begins.
+SLOW = """
+import jax, numpy as np, jax.numpy as jnp
+
+def f(x):
+    for i in range(120):
+        x = jnp.tanh(x @ x) * (1 + i)
+    return jax.grad(lambda y: (y @ y).sum())(x).sum()
+
+lowered = jax.jit(f).lower(np.ones((16, 16), np.float32))
+print("begins", flush=True)
+print(float(lowered.compile()(np.ones((16, 16), np.float32))), flush=True)
+"""
+
+
+class Fleet:
+    """Hosts, and the folder that is their remote."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.program = folder / "slow.py"
+        self.program.write_text(SLOW)
+        (folder / "remote").mkdir()
+
+    def start(self, host: str, options: str = "trust=store") -> subprocess.Popen[str]:
+        env = clean_environment(
+            REWARM_DIR=str(self.folder / host),
+            REWARM_REMOTE=f"file://{self.folder}/remote?{options}",
+            REWARM_STATS="json",
+            XDG_CONFIG_HOME=str(self.folder / "config"),
+        )
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, str(self.program)], env=env, stdout=pipe, stderr=pipe, text=True)
+
+    def leases(self) -> list[Path]:
+        found = (self.folder / "remote").rglob("*")
+        return [path for path in found if re.search(r"leases.[0-9a-f]{64}$", str(path)) and path.is_file()]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def begun(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begins\n"
+
+
+def test_one_host_compiles_and_the_others_take_its_entry(fleet: Fleet) -> None:
+    processes = [fleet.start(f"host{number}") for number in range(4)]
+    ended = [process.communicate(timeout=200) for process in processes]
+    assert {process.returncode for process in processes} == {0}, ended
+    assert len({out for out, _ in ended}) == 1
+    stats = [Run(0, out, err).stats for out, err in ended]
+    assert sorted(one["misses"] for one in stats) == [0, 0, 0, 1], [one["misses"] for one in stats]
+    assert sum(one["seconds_waiting"] > 0.2 for one in stats) == 3
+    assert [one["remotes"][0]["hits"] for one in stats].count(1) == 3
+    assert fleet.leases() == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_host_that_is_killed_or_stopped_delays_the_others_by_its_silence(fleet: Fleet, how: signal.Signals) -> None:
+    leader = fleet.start("leader")
+    begun(leader)
+    until = time.monotonic() + 60
+    while not fleet.leases() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert fleet.leases(), "it leads"
+    leader.send_signal(how)
+    try:
+        follower = fleet.start("follower")
+        out, err = follower.communicate(timeout=200)
+        assert follower.returncode == 0, err
+        told = Run(0, out, err).stats
+        assert (told["misses"], told["stored"]) == (1, 1)
+        assert 5.0 < told["seconds_waiting"] < 16.0
+    finally:
+        leader.kill()
+        leader.communicate()
+    assert fleet.leases() == []
+
+
+def test_a_host_that_only_reads_waits_for_nobody_and_leads_nobody(fleet: Fleet) -> None:
+    reader = fleet.start("reader", "trust=store&write=no")
+    begun(reader)
+    reader.communicate(timeout=200)
+    assert reader.returncode == 0
+    assert fleet.leases() == []
+    assert list((fleet.folder / "remote").rglob("*")) == []
