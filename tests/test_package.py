@@ -39,6 +39,7 @@ FLOORS = {
     "ledger": 2,
     "trials": 2,
     "sharing": 2.5,
+    "autotune": 4,
     "cache": 3,
     "explain": 4,
     "jax_adapter": 5,

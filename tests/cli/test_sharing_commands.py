@@ -122,7 +122,7 @@ def test_sync_over_s3(one: Machine, other: Machine, tmp_path: Path) -> None:
             assert len(told("ls", "--remote", address, "--headers", **other.env())) == 3
             assert len(told("gc", "--remote", address, "--max-size", "0", **other.env())["removed"]) == 3
             assert told("ls", "--remote", address, **other.env()) == []
-    except servers.Missing as missing:
+    except servers.MissingServerError as missing:
         pytest.skip(str(missing))
     assert keys(other) == {key_of(number) for number in (0, 1, 2, 7)}
 

@@ -37,7 +37,10 @@ def save(
     if file.exists() and not update:
         raise click.ClickException(f"{file} is there already; name another, remove it, or add to it with --update")
     keyring = keyring_of(settings.of_command(directory=directory))
-    keys = progress(_chosen(store, program, prefixes), "reading entries")
+    chosen = list(progress(_chosen(store, program, prefixes), "reading entries"))
+    if not chosen and (prefixes or program is not None):
+        raise click.ClickException(f"no entry in {store.root} is one of those, so nothing is written; see rewarm ls")
+    keys = progress(chosen, "writing entries", len(chosen))
     try:
         added = bundle.save(file, store, keys, keyring, update=update)
     except OSError as error:

@@ -8,14 +8,17 @@ import click
 
 from rewarm import trials
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, progress, size
-from rewarm.cli.leftovers import HISTORY
+from rewarm.cli.layout import HISTORY, MEMORY
 from rewarm.ledger import savings
 from rewarm.store import LocalStore
 
 
 @click.command()
 @click.option(
-    "--all", "everything", is_flag=True, help="Also forget what all runs came to, and which keys are refused."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also forget what all runs came to, which keys are refused, and what is known of this host's libraries.",
 )
 @directory_option
 @json_option
@@ -39,7 +42,7 @@ def command(everything: bool, directory: str | None, as_json: bool) -> None:
         entries, total = entries + 1, total + info.size
     # After the entries: on a full disk there is room for it only now.
     _keep_savings(store, everything)
-    leftovers = store.remove_leftovers(HISTORY)
+    leftovers = store.remove_leftovers((*HISTORY, *MEMORY) if everything else HISTORY)
     if as_json:
         print_json({"directory": str(store.root), "entries": entries, "bytes": total, "leftovers": leftovers})
     else:
@@ -50,9 +53,6 @@ def _keep_savings(store: LocalStore, everything: bool) -> None:
     if everything:
         with contextlib.suppress(OSError):  # nothing of it, or another process has it in hand
             trials.drop(store.root)
-        for name in (savings.FILE, savings.LOCK):
-            with contextlib.suppress(OSError):
-                (store.root / name).unlink()
         return
     try:
         savings.fold_all(store.root)

@@ -28,6 +28,8 @@ def command(
     `rewarm doctor -- train.py ARGS` also runs the program, in this environment, and says what was compiled before
     rewarm was on, what was left to JAX and what was not stored. What it prints goes to standard error.
 
+    Remotes that are named are asked, too: where one is written to, a small blob is put there and removed again.
+
     Exit code 1 where there is a problem.
     """
     facts = gather(directory, python or sys.executable, module)

@@ -20,16 +20,11 @@ from rewarm.cli.common import (
     surveyed,
     table,
 )
-from rewarm.explain.catalogue import FOLDER as EXPLAIN
-from rewarm.ledger.journal import RUNS
+from rewarm.cli.layout import kind_of
 from rewarm.store import LocalStore
-from rewarm.store.contract import is_key
 from rewarm.store.inventory import Item
-from rewarm.store.local import QUARANTINE
 
 _SHOWN = 30
-_KINDS = {QUARANTINE: "quarantine", RUNS: "runs", EXPLAIN: "explain"}
-_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class _Row(NamedTuple):
@@ -45,15 +40,17 @@ class _Row(NamedTuple):
 @click.option(
     "--by",
     type=click.Choice(["program", "kind", "target", "jax"]),
-    help="Only this table. kind: of file, which is entries, quarantine, runs, explain (what explanations are made of) "
-    "and other. jax: the version that made the entry.",
+    help="Only this table. kind: of file, see below. jax: the version that made the entry.",
 )
 @directory_option
 @json_option
 def command(by: str | None, directory: str | None, as_json: bool) -> None:
     """Say what takes the room in a cache directory: by kind of file, and the entries by program.
 
-    Bytes are those of the files' lengths.
+    Kinds are: entries, quarantine, runs, explain (what explanations are made of), trials (of entries that are new to
+    a host), costs (entries that load slower than they compile), leases (of compilations under way), plans (what to
+    fetch ahead), uploads (what is to go to remotes), remotes (what they enforce), temporary (what is being written),
+    books (sums, digests of libraries), and other, which is not rewarm's. Bytes are those of the files' lengths.
     """
     store = open_store(directory)
     wanted = (by,) if by is not None else ("kind", "program")
@@ -72,19 +69,13 @@ def command(by: str | None, directory: str | None, as_json: bool) -> None:
 def _files(store: LocalStore) -> Iterator[_Row]:
     """A row for each file below the directory; links are not followed."""
     for folder, _, names in progress(os.walk(store.root), "looking at files"):
+        below = "" if folder == str(store.root) else f"{os.path.relpath(folder, store.root)}/".replace(os.sep, "/")
         for name in names:
             try:
                 found = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - one of many thousand
             except OSError:  # removed since
                 continue
-            yield _Row(_kind(os.path.relpath(folder, store.root), name), 1, found.st_size)
-
-
-def _kind(folder: str, name: str) -> str:
-    first = folder.split(os.sep, maxsplit=1)[0]
-    if is_key(name) and name.startswith(folder) and len(folder) == 2 and set(folder) <= _HEXADECIMAL:
-        return "entries"
-    return _KINDS.get(first, "other")
+            yield _Row(kind_of(f"{below}{name}"), 1, found.st_size)
 
 
 def _entries(items: Iterable[Item], by: str) -> Iterator[_Row]:

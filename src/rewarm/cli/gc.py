@@ -9,7 +9,7 @@ import click
 
 from rewarm import settings
 from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, progress, seconds, size, table
-from rewarm.cli.leftovers import orphans
+from rewarm.cli.layout import orphans
 from rewarm.policy import Bounds
 from rewarm.store import LocalStore
 from rewarm.store.collection import Removed

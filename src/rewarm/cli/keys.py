@@ -1,6 +1,7 @@
-"""`rewarm keys`: the user's own folder of keys.
+"""`rewarm keys`: the user's own folder of keys, and for `ls` and `show` all keys that are in force here.
 
-Not promised: that a program which runs already hears of a change; keys are read when it starts.
+Not promised: that a program which runs already hears of a change; keys are read when it starts. What a program says to
+`rewarm.enable` is not seen.
 
 Race: two calls of `new` at once. The file is made with O_EXCL, so one gets it and the other fails. Two calls of
 `revoke` at once each add a line; neither takes the other's away.
@@ -17,10 +18,11 @@ from typing import Any
 
 import click
 
-from rewarm import small_files
+from rewarm import settings, small_files
 from rewarm.cli.common import json_option, print_json, table
+from rewarm.sharing.opening import sources_of
 from rewarm.trust import Algorithm, Keyring, KeySources, SigningKey, TrustedKey, UnusableKeyError, default_folder, load
-from rewarm.trust.key_files import PUBLIC_SUFFIX, REVOKED, check_folder, trusted_keys
+from rewarm.trust.key_files import PUBLIC_SUFFIX, REVOKED, check_folder, exists, revoked_ids, trusted_keys
 from rewarm.trust.keyring import SIGNING_NAME, TRUSTED_NAME
 from rewarm.trust.keys import is_id
 
@@ -54,18 +56,26 @@ def new(hmac: bool, out: str | None, comment: str) -> None:
 @command.command()
 @json_option
 def ls(as_json: bool) -> None:
-    """List your own key, the trusted keys and the revoked ones."""
-    keyring = _keyring()
-    rows = list(_rows(keyring))
+    """List the keys in force: the one that signs, the trusted ones and the revoked ones, each with where it is from.
+
+    Keys come from your folder of keys and from REWARM_SIGNING_KEY, REWARM_SIGNING_COMMAND (which is run for this) and
+    REWARM_TRUSTED_KEYS. Where one of them has a signing key, the folder's does not sign.
+    """
+    sources = sources_of(settings.of_command())
+    rows = list(_rows(load(sources), sources))
     if as_json:
-        print_json({"folder": str(_folder()), "keys": rows})
-    elif rows:
+        print_json({"folder": None if sources.folder is None else str(sources.folder), "keys": rows})
+        return
+    if rows:
         table(
             ("id", "use", "kind", "comment", "where"),
             [[row["id"], _use(row), row["algorithm"] or "-", row["comment"], row["where"]] for row in rows],
         )
     else:
-        click.echo(f"no key is in {_folder()}; make one with rewarm keys new, or trust one with rewarm keys trust")
+        place = "the environment" if sources.folder is None else f"{sources.folder} or the environment"
+        click.echo(f"no key is in {place}; make one with rewarm keys new, or trust one with rewarm keys trust")
+    if not any(row["signs"] for row in rows):
+        click.echo("nothing is signed here: " + ("the key is revoked" if any(row["own"] for row in rows) else "no key"))
 
 
 @command.command()
@@ -118,7 +128,7 @@ def revoke(what: str) -> None:
 @command.command()
 def show() -> None:
     """Print your own public key, to hand to others."""
-    own = _keyring().own_key()
+    own = load(sources_of(settings.of_command())).own_key()
     if own is None:
         raise click.ClickException("you have no signing key; make one with rewarm keys new")
     if own.public.holds_secret:
@@ -228,34 +238,56 @@ def _ids(keyring: Keyring, what: str) -> list[str]:
         raise click.ClickException(f"{error} (to revoke a key whose file is lost, give its whole id)") from error
 
 
-def _rows(keyring: Keyring) -> Iterator[dict[str, Any]]:
+def _rows(keyring: Keyring, sources: KeySources) -> Iterator[dict[str, Any]]:
     own = keyring.own_key()
     known = dict(keyring.trusted)
     if own is not None:
         known = {own.id: own.public, **{name: key for name, key in known.items() if name != own.id}}
+    revoked_in = _revoked_in(sources)
     for name, key in known.items():
         yield {
             "id": name,
             "algorithm": key.algorithm.name.lower(),
             "own": own is not None and name == own.id,
+            "signs": own is not None and name == own.id and not keyring.is_revoked(name),
             "trusted": not keyring.is_revoked(name),
             "revoked": keyring.is_revoked(name),
+            "revoked_in": revoked_in.get(name),
             "comment": key.comment,
-            "where": key.where,
+            "where": _where(key.where),
         }
     for name in sorted(keyring.revoked - set(known)):
         yield {
             "id": name,
             "algorithm": None,
             "own": False,
+            "signs": False,
             "trusted": False,
             "revoked": True,
+            "revoked_in": revoked_in.get(name),
             "comment": "",
-            "where": str(_folder() / REVOKED),
+            "where": revoked_in.get(name, ""),
         }
+
+
+def _revoked_in(sources: KeySources) -> dict[str, str]:
+    """In which list each revoked key is."""
+    folders = [path for path in sources.trusted_paths if path.is_dir()]
+    folders += [sources.folder] if sources.folder is not None else []
+    lists = [folder / REVOKED for folder in folders if exists(folder / REVOKED)]
+    return {name: str(path) for path in lists for name in revoked_ids(path)}
+
+
+def _where(where: str) -> str:
+    """Where a key is from, by the name of its setting where that holds the key itself."""
+    if where == "the signing key":
+        return "REWARM_SIGNING_KEY"
+    if where.startswith("the command "):
+        return "REWARM_SIGNING_COMMAND"
+    return f"REWARM_TRUSTED_KEYS, {where}" if where.startswith("trusted key ") else where
 
 
 def _use(row: dict[str, Any]) -> str:
     if row["revoked"]:
         return "revoked (your own)" if row["own"] else "revoked"
-    return "your own" if row["own"] else "trusted"
+    return "your own, signs" if row["own"] else "trusted"

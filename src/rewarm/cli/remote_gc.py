@@ -9,7 +9,7 @@ import click
 
 from rewarm import setting_values
 from rewarm.cli.common import ago, print_json, progress, size, table
-from rewarm.cli.remote import open_one, remote_errors
+from rewarm.cli.remote import open_one
 from rewarm.sharing.housekeeping import Bounds, Gone, collect
 
 _SHOWN = 100
@@ -32,10 +32,10 @@ def collect_remote(
       click.ClickException: the remote cannot list, or nothing may be removed.
     """
     bounds = _bounds(max_age, max_size)
-    tier = open_one(directory, remote, None, namespaces)
-    if not (tier.writes or dry_run):
-        raise click.ClickException(f"{tier.place}: its address says write=no, so nothing is removed")
-    with remote_errors(tier):
+    opened = open_one(directory, remote, None, namespaces, read_option="--namespace")
+    if not (opened.tier.writes or dry_run):
+        raise click.ClickException(f"{opened.tier.place}: its address says write=no, so nothing is removed")
+    with opened.asked() as tier:
         gone = list(progress(collect(tier, bounds, time.time(), dry_run=dry_run), "removing entries"))
     if as_json:
         told = {"remote": tier.place, "bounds": bounds._asdict(), "dry_run": dry_run}
@@ -45,10 +45,10 @@ def collect_remote(
 
 
 def _bounds(max_age: str | None, max_size: str | None) -> Bounds:
-    if max_age is None and max_size is None:
-        raise click.UsageError("a remote has no bounds of its own: say --max-age, --max-size, or both")
     age = _value("--max-age", setting_values.as_age, max_age, setting_values.AGE)
-    bytes_ = _value("--max-size", setting_values.as_size, max_size, setting_values.SIZE)
+    bytes_ = _value("--max-size", setting_values.as_size, max_size, "bytes, with a unit if you like (500MB, 10GiB)")
+    if age is None and bytes_ is None:
+        raise click.UsageError("a remote has no bounds of its own: say --max-age, --max-size, or both")
     return Bounds(age, None if bytes_ is None else int(bytes_))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rewarm.cli.common import ago, print_json, progress, seconds, size, table
-from rewarm.cli.remote import open_one, remote_errors
+from rewarm.cli.remote import open_one
 from rewarm.sharing import RemoteTier
 from rewarm.sharing.housekeeping import Shown, list_entries, with_header
 
@@ -37,8 +37,7 @@ def list_remote(
     """
     if order not in _ORDERS:
         raise click.UsageError(f"--sort: a remote knows {', '.join(_ORDERS)}, found {order!r}")
-    tier = open_one(directory, remote, None, namespaces)
-    with remote_errors(tier):
+    with open_one(directory, remote, None, namespaces, read_option="--namespace").asked() as tier:
         found = sorted(list_entries(tier), key=_ORDERS[order])
         listed = list(_listed(tier, found[:limit], headers))
     if as_json:

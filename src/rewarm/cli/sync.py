@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress
-from rewarm.cli.remote import open_one, remote_errors, remote_options
+from rewarm.cli.remote import open_one, remote_options
 from rewarm.sharing import RemoteTier, sync
 from rewarm.sharing.sync import Sent
 from rewarm.store import LocalStore
@@ -36,8 +36,12 @@ def command(
     when an entry did not arrive.
     """
     store = open_store(directory)
-    tier = open_one(directory, remote, namespace, read_namespaces)
-    with remote_errors(tier):
+    opened = open_one(directory, remote, namespace, read_namespaces)
+    if direction != "pull" and not opened.tier.writes:
+        raise click.ClickException(
+            f"{opened.tier.place}: its address says write=no, so nothing is sent; pull only reads"
+        )
+    with opened.asked() as tier:
         sent = list(progress(_sent(direction, store, tier, program), "sending entries"))
     failed = [one for one in sent if one.problem is not None]
     if as_json:

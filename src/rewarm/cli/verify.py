@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress
-from rewarm.cli.leftovers import orphans
+from rewarm.cli.layout import orphans
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.store import LocalStore

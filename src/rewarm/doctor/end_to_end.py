@@ -49,7 +49,9 @@ def check(facts: Facts) -> Check:
 def _start(python: str, directory: Path) -> Mapping[str, Any] | str:
     """The numbers of one process, with its whole time; or why there are none."""
     # A program that holds the accelerator has its memory: this one takes none ahead.
-    environment = {**settings.child_environment(directory, "json"), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    # Remotes are looked at by themselves, and are no place for this program.
+    alone = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "REWARM_REMOTE": "none"}
+    environment = {**settings.child_environment(directory, "json"), **alone}
     began = time.perf_counter()
     try:
         done = subprocess.run(

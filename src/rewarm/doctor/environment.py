@@ -54,6 +54,8 @@ def _native(facts: Facts) -> Check:
     if facts.switch is not True:
         found = f"JAX_COMPILATION_CACHE_DIR is {directory}, so JAX's own cache serves programs there, and not rewarm"
         return Check("native cache", "problem", found, "set REWARM=1 to let rewarm serve them, in its own folder there")
+    if "://" in directory and not facts.environment.get("REWARM_REMOTE"):
+        return Check("native cache", "ok", f"JAX_COMPILATION_CACHE_DIR, {directory}, is rewarm's remote")
     if facts.environment.get("REWARM_DIR"):
         found = (
             f"JAX_COMPILATION_CACHE_DIR is {directory} and REWARM_DIR is set: {facts.directory} is used, and the other "

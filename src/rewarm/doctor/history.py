@@ -13,6 +13,7 @@ from typing import Any
 from rewarm import policy
 from rewarm.doctor.check import Check, Verdict, seconds, some
 from rewarm.doctor.facts import Facts
+from rewarm.doctor.remotes import of_traffic
 from rewarm.in_force import Settings
 
 _OTHER_CPU = "made for a CPU with"
@@ -112,10 +113,11 @@ _HARDLY_ANY_BYTES = 100_000_000
 
 
 def of_stats(stats: Mapping[str, Any], when: str) -> Iterator[Check]:
-    """What the counters add: errors, and programs that rewarm did not serve."""
+    """What the counters add: errors, what remotes did not do, and programs that rewarm did not serve."""
     if stats.get("errors"):
         found = f"a store, a loader or a serialiser failed {stats['errors']} times {when}"
         yield Check("errors", "problem", found, "the program's log has a line for each kind, which starts with rewarm")
+    yield from of_traffic(stats, when)
     left = stats.get("left_to_jax")
     for reason, count in sorted(left.items()) if isinstance(left, Mapping) else ():
         yield Check("left to JAX", "note", f"{count} programs {when} were left to JAX: {reason}", "")

@@ -18,13 +18,18 @@ class MissingClientError(RewarmError, ImportError):
     """The library that speaks to this kind of remote is not installed; the message names the extra."""
 
 
+def client_of(address: Address) -> str:
+    """The library that speaks to this kind of remote, by the name of its distribution; "" where none is needed."""
+    return _CLIENTS.get(address.scheme, "obstore")
+
+
 def open_blobs(address: Address) -> Blobs:
     """The blobs at `address`.
 
     Raises:
       MissingClientError: the library that they need is not installed.
     """
-    _require(address, _CLIENTS.get(address.scheme, "obstore"))
+    _require(address, client_of(address))
     if address.scheme == "file":
         from rewarm.remote.folder import FolderBlobs
 

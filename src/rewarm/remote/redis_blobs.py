@@ -34,6 +34,7 @@ from urllib.parse import unquote, urlsplit
 from rewarm.errors import SettingError
 from rewarm.remote.blobs import BlobInfo, RemoteError, TooLargeError, check_name
 from rewarm.remote.redis_errors import kind_of
+from rewarm.remote.redis_meter import metered
 
 if TYPE_CHECKING:
     from rewarm.remote.address import Address
@@ -143,6 +144,24 @@ class RedisBlobs:
             if cursor == 0:
                 return
 
+    def eviction(self) -> tuple[int, str] | None:
+        """How many bytes the server may hold (0: no bound), and its `maxmemory-policy`; `None` where it does not tell.
+
+        Raises:
+          RemoteError: there is no answer.
+        """
+        import redis
+
+        with self._asking() as client:
+            try:
+                told = client.config_get("maxmemory*")
+            except redis.ResponseError:  # managed servers do not know the command, or nobody has the right to it
+                return None
+        try:
+            return int(told["maxmemory"]), str(told["maxmemory-policy"])
+        except (KeyError, TypeError, ValueError):
+            return None
+
     def close(self) -> None:
         """Let go of connections. In a child of fork they are the parent's: they are dropped, and not shut down."""
         client, self._client = self._client, None
@@ -202,6 +221,8 @@ class RedisBlobs:
             retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
             # Protocol 2: version 3 adds round trips to each connection, and nothing that is used here.
             client = redis.Redis(**self._connection, retry=retry, protocol=2)
+            pool = client.connection_pool
+            pool.connection_class = metered(pool.connection_class, self._connection["socket_timeout"])
             self._pid = os.getpid()
             self._client = client
         return client

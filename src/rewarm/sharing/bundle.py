@@ -208,7 +208,7 @@ def _regular(path: Path) -> BinaryIO:
       BadBundleError: it is something else.
       OSError: it cannot be read.
     """
-    file = open(os.open(path, _READ), "rb")  # noqa: PTH123, SIM115 - its caller closes it
+    file = open(path, "rb", opener=lambda name, _: os.open(name, _READ))  # noqa: SIM115 - its caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise _bad(path, "it is no file, but a folder, a pipe or a device")

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from rewarm.envelope import Header
 from rewarm.remote.blobs import BlobInfo
-from rewarm.sharing import plans
+from rewarm.sharing import packs, plans
 from rewarm.sharing.tier import RemoteTier, key_of
 from rewarm.trust import RefusedEntryError
 
-# What lies beside the entries and is none: plans, leases of hosts that died, and what a probe could not remove. It goes
-# by its age alone.
-HINTS = (plans.FOLDER, "leases", "probes")
+# What lies beside the entries and is none: plans, packs, leases of hosts that died, and what a probe could not remove.
+# It goes by its age alone.
+HINTS = (plans.FOLDER, packs.FOLDER, "leases", "probes")
 
 
 class Bounds(NamedTuple):

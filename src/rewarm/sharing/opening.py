@@ -18,6 +18,7 @@ from rewarm.remote.address import Address, parse
 from rewarm.remote.blobs import Blobs, RemoteError
 from rewarm.remote.guard import Guarded
 from rewarm.remote.opening import open_blobs
+from rewarm.sharing.early import Early
 from rewarm.sharing.remotes import Remotes
 from rewarm.sharing.tier import Namespaces, RemoteTier
 from rewarm.sharing.uploads import Uploads
@@ -29,7 +30,15 @@ from rewarm.trust import Keyring, KeySources
 _LIKE_A_KEY = re.compile(r"[A-Za-z0-9+/]{40}")
 
 
-def open_remotes(in_force: Settings, store: LocalStore, tell: Callable[[str], None], *, writes: bool = True) -> Remotes:
+def open_remotes(
+    in_force: Settings,
+    store: LocalStore,
+    tell: Callable[[str], None],
+    *,
+    writes: bool = True,
+    guards: Sequence[Guarded] = (),
+    early: Early | None = None,
+) -> Remotes:
     """The remotes of these settings.
 
     Args:
@@ -37,20 +46,34 @@ def open_remotes(in_force: Settings, store: LocalStore, tell: Callable[[str], No
       store: the local store.
       tell: says one line to the user.
       writes: whether this process puts anything anywhere.
+      guards: what `open_guards` opened already for these settings.
+      early: what was asked of these for this start.
 
     Raises:
       SettingError: an address or a key cannot be used.
       MissingClientError: a library is not installed.
     """
-    tiers = open_tiers(in_force, tell, writes=writes)
+    tiers = open_tiers(in_force, tell, writes=writes, guards=guards)
     writable = None if store.read_only else store
     uploads = Uploads(None if writable is None else store.root, tiers, _reader(store), tell)
     uploads.resume()
-    return Remotes(tiers, uploads, writable)
+    return Remotes(tiers, uploads, writable, early)
 
 
-def open_tiers(in_force: Settings, tell: Callable[[str], None], *, writes: bool = True) -> list[RemoteTier]:
-    """The remotes alone, the nearest first.
+def open_guards(in_force: Settings, tell: Callable[[str], None]) -> list[Guarded]:
+    """The remotes of these settings with nothing but their deadlines, the nearest first.
+
+    Raises:
+      SettingError: an address cannot be used.
+      MissingClientError: a library is not installed.
+    """
+    return [_guarded(address, tell) for address in parsed(in_force.remote)]
+
+
+def open_tiers(
+    in_force: Settings, tell: Callable[[str], None], *, writes: bool = True, guards: Sequence[Guarded] = ()
+) -> list[RemoteTier]:
+    """The remotes alone, the nearest first; `guards` is what `open_guards` opened already.
 
     Raises:
       SettingError: an address or a key cannot be used.
@@ -58,7 +81,11 @@ def open_tiers(in_force: Settings, tell: Callable[[str], None], *, writes: bool 
     """
     addresses = parsed(in_force.remote)
     keyring = keyring_of(in_force)
-    return [open_tier(address, in_force, keyring, tell, writes=writes) for address in addresses]
+    known = [*guards, *[None] * (len(addresses) - len(guards))]
+    return [
+        open_tier(address, in_force, keyring, tell, writes=writes, guard=guard)
+        for address, guard in zip(addresses, known, strict=True)
+    ]
 
 
 def parsed(texts: Sequence[str]) -> list[Address]:
@@ -127,7 +154,13 @@ def _file(setting: str, text: str) -> Path:
 
 
 def open_tier(
-    address: Address, in_force: Settings, keyring: Keyring, tell: Callable[[str], None], *, writes: bool = True
+    address: Address,
+    in_force: Settings,
+    keyring: Keyring,
+    tell: Callable[[str], None],
+    *,
+    writes: bool = True,
+    guard: Guarded | None = None,
 ) -> RemoteTier:
     """One remote, as `open_tiers` makes them.
 
@@ -137,7 +170,7 @@ def open_tier(
     """
     said = say_nothing if address.errors == "ignore" else tell
     return RemoteTier(
-        Guarded(_blobs_of(address), deadline=address.deadline, tell=said),
+        guard or _guarded(address, tell),
         namespaces=Namespaces(in_force.namespace, in_force.read_namespaces),
         keyring=keyring,
         posture=trust.as_posture(address.trust),
@@ -146,6 +179,11 @@ def open_tier(
         fails=in_force.strict and address.errors == "fail",
         keeps_only_new=address.keeps_only_new,
     )
+
+
+def _guarded(address: Address, tell: Callable[[str], None]) -> Guarded:
+    said = say_nothing if address.errors == "ignore" else tell
+    return Guarded(_blobs_of(address), deadline=address.deadline, tell=said)
 
 
 def _blobs_of(address: Address) -> Blobs:

@@ -6,9 +6,12 @@ idle bandwidth, what it does not name is fetched when it is asked for.
     <root>/plans/<32 hex>.json               here
     <namespace>/plans/<32 hex>               in a remote; not signed, since it can only name what is checked anyway
 
-    plan := {"version": 1, "program": text, "keys": [64 hex, ...]}
+    plan := {"version": 1, "program": text, "keys": [64 hex, ...], "packs": [32 hex, ...], "packed": [int, ...]}
 
-Plans here are bounded: the oldest of more than 1,000 go.
+"packed" says for each key by its number which of the packs holds it, -1 for none (`packs.py`); a plan may lack both.
+
+Plans here are bounded: the oldest of more than 1,000 go. A plan that nothing changes is sent again after a week: a
+bucket may have a rule by which what is old goes.
 
 A plan is known by what was started: the script's name (or the module's, under `-m`), and its arguments; and once more
 by the script alone, for a start with other arguments. `plan=` gives it a name of the user's own.
@@ -21,11 +24,15 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from rewarm import small_files
 from rewarm.remote.blobs import Blobs, RemoteError
+from rewarm.sharing import packs
 from rewarm.store.contract import is_key
 
 FOLDER = "plans"
@@ -35,6 +42,24 @@ VERSION = 1
 KEYS = 5_000
 _BYTES = 1 << 20
 _PLANS = 1_000
+
+# In seconds; well below the shortest age at which buckets are told to remove anything.
+_SENT_AGAIN_AFTER = 7 * 86_400.0
+
+
+class Plan(NamedTuple):
+    """What a start is likely to want.
+
+    Attributes:
+      keys: of entries, in the order in which they were used.
+      packed: in which pack an entry lies, by its key; not all of them do.
+    """
+
+    keys: tuple[str, ...] = ()
+    packed: Mapping[str, str] = MappingProxyType({})
+
+
+NOTHING = Plan()
 
 
 def ids_of(program: Sequence[str]) -> tuple[str, ...]:
@@ -61,37 +86,51 @@ def _id(words: Sequence[str]) -> str:
     return hashlib.sha256(f"rewarm plan 1 {framed}".encode()).hexdigest()[:32]
 
 
-def read(root: Path, plan_id: str) -> tuple[str, ...]:
-    """The keys of a plan here; none where there is no plan that can be read."""
+def read(root: Path, plan_id: str) -> Plan:
+    """A plan here; `NOTHING` where there is none that can be read."""
     with contextlib.suppress(OSError):
-        return _keys(small_files.contents(root / FOLDER / f"{plan_id}.json", _BYTES))
-    return ()
+        return _plan(small_files.contents(_path(root, plan_id), _BYTES))
+    return NOTHING
 
 
-def fetch(blobs: Blobs, namespace: str, plan_id: str) -> tuple[str, ...]:
-    """The keys of a plan in a remote; none where there is no plan that can be read, or no answer."""
+def fetch(blobs: Blobs, namespace: str, plan_id: str) -> Plan:
+    """A plan in a remote; `NOTHING` where there is none that can be read, or no answer."""
     try:
         data = blobs.get(f"{namespace}/{FOLDER}/{plan_id}", limit=_BYTES)
     except RemoteError:
-        return ()
-    return _keys(data) if data is not None else ()
+        return NOTHING
+    return _plan(data) if data is not None else NOTHING
 
 
-def write(root: Path, plan_id: str, program: Sequence[str], keys: Iterable[str]) -> bytes | None:
-    """Keep a plan here; returns its bytes, or `None` where it cannot be kept, or the one that is there names them all.
+def write(root: Path, plan_id: str, program: Sequence[str], plan: Plan) -> bytes | None:
+    """Keep a plan here; returns the bytes that remotes are to have, or `None` where it cannot be kept, or they have it.
 
-    A run that ended early, or took its programs in another order, leaves the plan as it is.
+    A run that ended early, or took its programs in another order, leaves the plan as it is, but for new packs.
     """
-    keys = tuple(keys)
-    path = root / FOLDER / f"{plan_id}.json"
-    if set(keys) <= set(read(root, plan_id)):
-        return None
-    data = _bytes(program, keys)
+    path, before = _path(root, plan_id), read(root, plan_id)
+    if set(plan.keys) <= set(before.keys):
+        if plan.packed.items() <= before.packed.items():
+            return _sent_again(path)
+        plan = Plan(before.keys, {**before.packed, **plan.packed})
+    data = _bytes(program, plan)
     with contextlib.suppress(OSError):
         small_files.make_folder(path.parent)
         small_files.replace(path, data)
         _bound(path.parent)
         return data
+    return None
+
+
+def _path(root: Path, plan_id: str) -> Path:
+    return root / FOLDER / f"{plan_id}.json"
+
+
+def _sent_again(path: Path) -> bytes | None:
+    """The bytes of a plan that was last sent long ago, which counts as sent now."""
+    with contextlib.suppress(OSError):
+        if abs(time.time() - path.stat().st_mtime) > _SENT_AGAIN_AFTER:
+            os.utime(path)
+            return small_files.contents(path, _BYTES)
     return None
 
 
@@ -105,16 +144,29 @@ def _bound(folder: Path) -> None:
             Path(item).unlink()
 
 
-def _bytes(program: Sequence[str], keys: Iterable[str]) -> bytes:
+def _bytes(program: Sequence[str], plan: Plan) -> bytes:
+    keys = list(dict.fromkeys(plan.keys))[:KEYS]
+    names = list(dict.fromkeys(plan.packed[key] for key in keys if key in plan.packed))[: packs.MOST]
+    numbers = {name: number for number, name in enumerate(names)}
+    packed = [numbers.get(plan.packed.get(key, ""), -1) for key in keys]
     # The name alone: arguments may hold secrets, and a plan goes to others.
-    plan = {"version": VERSION, "program": program[0], "keys": list(dict.fromkeys(keys))[:KEYS]}
-    return json.dumps(plan, separators=(",", ":")).encode("ascii")
+    told = {"version": VERSION, "program": program[0], "keys": keys, "packs": names, "packed": packed}
+    return json.dumps(told, separators=(",", ":")).encode("ascii")
 
 
-def _keys(data: bytes) -> tuple[str, ...]:
+def _plan(data: bytes) -> Plan:
     try:
-        plan = json.loads(data)
-        keys = plan["keys"] if plan["version"] == VERSION else []
-        return tuple(key for key in keys[:KEYS] if isinstance(key, str) and is_key(key))
+        told = json.loads(data)
+        keys = told["keys"] if told["version"] == VERSION else []
+        return Plan(tuple(key for key in keys[:KEYS] if isinstance(key, str) and is_key(key)), _packed(told, keys))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return ()
+        return NOTHING
+
+
+def _packed(told: dict[str, Any], keys: list[Any]) -> dict[str, str]:
+    names, numbers = told.get("packs", [])[: packs.MOST], told.get("packed", [])[:KEYS]
+    return {
+        key: names[number]
+        for key, number in zip(keys, numbers, strict=False)
+        if type(number) is int and 0 <= number < len(names) and packs.is_name(names[number])
+    }

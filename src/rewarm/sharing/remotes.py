@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from rewarm.coordination import Lead
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
+from rewarm.sharing import packs
 from rewarm.sharing.ahead import Ahead
+from rewarm.sharing.early import Early
 from rewarm.sharing.fleet import Fleet
 from rewarm.sharing.tier import LARGEST, RemoteTier, Traffic
 from rewarm.sharing.uploads import Uploads
@@ -33,6 +35,9 @@ _AHEAD_LARGEST = 64 << 20
 # All that is fetched ahead in one process, in bytes, or half of what the store may hold where that is less: a plan that
 # somebody else wrote is not to push out what is here.
 _AHEAD_BYTES = 4 << 30
+
+# New packs are made of what is in none when it is at least this part of a plan.
+_PART_OF_PLAN = 8
 
 
 class Fetched(NamedTuple):
@@ -56,9 +61,12 @@ class Remotes:
       tiers: the remotes, the nearest first.
       uploads: how entries get there.
       store: the local store, or `None` where nothing can be written to it: then nothing is fetched ahead.
+      early: what was asked of these remotes for this start; its sources are numbered as `tiers` are.
     """
 
-    def __init__(self, tiers: Sequence[RemoteTier], uploads: Uploads, store: LocalStore | None) -> None:
+    def __init__(
+        self, tiers: Sequence[RemoteTier], uploads: Uploads, store: LocalStore | None, early: Early | None = None
+    ) -> None:
         self.tiers = tuple(tiers)
         self.uploads = uploads
         self._store = store
@@ -67,7 +75,12 @@ class Remotes:
         if store is not None and store.bounds.max_size is not None:
             self._room = min(_AHEAD_BYTES, store.bounds.max_size // 2)
         self._ahead = Ahead(self._keep)
+        # What came in packs waits for nobody: one thread, since all that it does keeps the program from its own work.
+        self._unpacking = Ahead(self._keep_packed, threads=1)
+        self._early = early
         self._fleet = Fleet(self.tiers, None if store is None else store.root)
+        if early is not None and store is not None:
+            early.attach(self._hear)
 
     def fetch(self, key: str) -> Fetched | None:
         """The entry from the first remote that has one to be trusted; those before it are sent it.
@@ -75,9 +88,15 @@ class Remotes:
         Raises:
           RemoteError: a remote that `fails` gave no answer.
         """
-        if self._ahead.settle(key, _PATIENCE) and (kept := self._kept(key)) is not None:
-            return kept
-        return self._fetch(key)
+        if self._early is not None:
+            self._early.wait(key, _PATIENCE)
+        for ahead in (self._unpacking, self._ahead):
+            if ahead.settle(key, _PATIENCE) and (kept := self._kept(key)) is not None:
+                return kept
+        fetched = self._unpacked(key) or self._fetch(key)
+        if fetched is not None:
+            self._came_from[key] = fetched.tier
+        return fetched
 
     def fetch_ahead(self, keys: Iterable[str]) -> None:
         """The program is likely to want these entries, in this order."""
@@ -121,6 +140,7 @@ class Remotes:
     def close(self) -> None:
         """Begin with nothing new."""
         self._ahead.stop()
+        self._unpacking.stop()
 
     def leave(self) -> None:
         """The process ends, and what could be sent is: others need not wait for it any more."""
@@ -147,11 +167,73 @@ class Remotes:
             fetched = self._fetch(key, _AHEAD_LARGEST)
             if fetched is None or not self._has_room(len(fetched.data)):
                 return False
-            self._store.put(key, fetched.data, seconds=open_entry(fetched.data, key).header.compile_seconds)
+            seconds = open_entry(fetched.data, key).header.compile_seconds
+            self._store.put(key, fetched.data, seconds=seconds, durable=False)
             self._came_from[key] = fetched.tier
         except Exception:
             logger.debug("rewarm: entry %s cannot be fetched ahead", key[:12], exc_info=True)
         return key in self._came_from
+
+    def new_packs(
+        self, keys: Sequence[str], compiled: Container[str], planned: int, *, head: bool
+    ) -> Iterator[tuple[list[str], bytes]]:
+        """New packs of those of these entries that are small, each with the keys in it; none if they are too few.
+
+        An entry is signed once more for it, so only what this process compiled, or had from a remote that asks for no
+        less than those which are written to.
+
+        Args:
+          keys: of entries that are in no pack.
+          compiled: which of them this process compiled.
+          planned: how many entries the plan has.
+          head: the first pack is to be the plan's head.
+        """
+        written = [tier for tier in self.tiers if tier.writes]
+        if not written:
+            return
+        sources = {tier.place for tier in self.tiers if all(_asks_no_more(to.posture, tier.posture) for to in written)}
+        keys = [key for key in keys if key in compiled or self._came_from.get(key) in sources]
+        if len(keys) < max(packs.FEWEST, planned // _PART_OF_PLAN):
+            return
+        for blobs in packs.divided(self._blobs_for(written[0], keys), head=head):
+            yield list(blobs), packs.pack(blobs)
+
+    def _blobs_for(self, tier: RemoteTier, keys: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """What would be put there of these entries, as far as they are here."""
+        for key in keys:
+            with contextlib.suppress(StoreError, BadEntryError):
+                entry = self._store.get(key, use=False) if self._store is not None else None
+                if entry is not None and len(entry) <= packs.LARGEST_ENTRY:
+                    yield key, tier.as_put(key, entry)
+
+    def _hear(self, packed: Iterable[str], left: Iterable[str]) -> None:
+        self._unpacking.start(packed)
+        self._ahead.start(left)
+
+    def _keep_packed(self, key: str) -> bool:
+        """Have an entry that came in a pack in the local store; in a thread of `Ahead`."""
+        assert self._store is not None
+        if not self._store.path(key).exists() and self._unpacked(key) is None:
+            self._ahead.start([key])
+        return key in self._came_from
+
+    def _unpacked(self, key: str) -> Fetched | None:
+        """The entry that came in a pack, checked, and in the local store if it can be written there."""
+        packed = self._early.take(key) if self._early is not None else None
+        if packed is None:
+            return None
+        tier = self.tiers[packed.source.number]
+        data = tier.accept(packed.blob, key, packed.source.namespace)
+        if data is None:
+            return None
+        kept = False
+        if self._store is not None and self._has_room(len(data)):
+            with contextlib.suppress(StoreError):
+                seconds = open_entry(data, key).header.compile_seconds
+                self._store.put(key, data, seconds=seconds, durable=False)
+                self._came_from[key] = tier.place
+                kept = True
+        return Fetched(data, tier.place, kept=kept)
 
     def _came(self, key: str, tier: RemoteTier) -> bool:
         """Have an entry in the local store that another host may have made meanwhile."""
@@ -166,7 +248,7 @@ class Remotes:
         """Take so many bytes of what may be fetched ahead; where too few are left nothing more is."""
         self._room -= size  # threads that do so at once may pass the bound by what each has in hand
         if self._room < 0:
-            self._ahead.stop()
+            self.close()
         return self._room >= 0
 
     def _kept(self, key: str) -> Fetched | None:

@@ -166,6 +166,22 @@ class RemoteTier:
         self._count(misses=int(not again))
         return None
 
+    def accept(self, blob: bytes, key: str, namespace: str) -> bytes | None:
+        """The entry in a blob that came from here in a pack, once it is checked and may be trusted; else `None`."""
+        entry = self._accepted(blob, key, namespace)
+        if entry is not None:
+            self._count(hits=1, bytes_read=len(entry))
+        return entry
+
+    def as_put(self, key: str, entry: bytes) -> bytes:
+        """The blob in which an entry would be put.
+
+        Raises:
+          CannotSignError, UnusableKeyError: it cannot be signed, and nobody would accept it.
+          BadEntryError: it is not a sound entry of this key.
+        """
+        return self._signed(entry, key)
+
     def put(self, key: str, entry: bytes) -> None:
         """Put an entry, signed if there is a key to sign with.
 

@@ -123,8 +123,9 @@ def create(path: str, modes: Modes) -> int:
     return descriptor
 
 
-def write(descriptor: int, data: bytes) -> os.stat_result:
-    """Write all of `data`, force it to disk, close the file; returns its status as the file system has it.
+def write(descriptor: int, data: bytes, *, durable: bool = True) -> os.stat_result:
+    """Write all of `data`, force it to disk where it is to be `durable`, close the file; returns its status as the file
+    system has it.
 
     Raises:
       OSError: it is not, or not wholly, written. The descriptor is closed all the same.
@@ -133,7 +134,8 @@ def write(descriptor: int, data: bytes) -> os.stat_result:
         view = memoryview(data)
         while view:
             view = view[file.write(view) :]
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
         return os.fstat(file.fileno())
 
 

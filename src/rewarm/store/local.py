@@ -131,18 +131,22 @@ class LocalStore:
             self._renew(key, place)
         return data
 
-    def put(self, key: str, data: bytes, *, seconds: float = 0.0) -> None:
-        """Make room, write `data` beside its place, sync it, and give it its name; see `Store.put`."""
+    def put(self, key: str, data: bytes, *, seconds: float = 0.0, durable: bool = True) -> None:
+        """Make room, write `data` beside its place, sync it, and give it its name; see `Store.put`.
+
+        What another place has anyway need not be `durable`: it is not synced, and after a power cut its file may be
+        damaged, which shows when it is read.
+        """
         shard = f"{self._place}/{check_key(key)[:2]}"
         self._refuse(key, len(data))
         for _ in range(_TRIES):
             with contextlib.suppress(_GoneError):
-                return self._put(key, data, seconds, temporary_for(shard, key))
+                return self._put(key, data, seconds, temporary_for(shard, key), durable=durable)
         raise StoreError(errno.ENOENT, "the directory is removed again and again", str(self.path(key)))
 
-    def _put(self, key: str, data: bytes, seconds: float, temporary: str) -> None:
+    def _put(self, key: str, data: bytes, seconds: float, temporary: str, *, durable: bool) -> None:
         try:
-            now = self._write(key, temporary, data)
+            now = self._write(key, temporary, data, durable=durable)
             self._room.make(self.bounds, self._need(key, len(data)), now)
             self._publish(key, temporary, len(data), seconds, now)
         except BaseException as error:  # Ctrl-C too: leave nothing behind
@@ -285,14 +289,16 @@ class LocalStore:
         files went, without the books, which are made anew when they are needed.
         """
         gone, patterns = 0, tuple(patterns)
-        mine = [path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", ".*.tmp", *patterns) for path in self.inside(pattern)]
-        for path in [*self.quarantined(), *mine]:
+        mine = {path for pattern in ("[0-9a-f][0-9a-f]/.*.tmp", ".*.tmp", *patterns) for path in self.inside(pattern)}
+        for path in {*self.quarantined(), *mine}:
             with contextlib.suppress(OSError):
                 remove(path)
                 gone += 1
         self._remove_books()
         above = {folder for path in mine for folder in path.parents if self.root in folder.parents}
-        above |= {self.root / folder for folder in map(os.path.dirname, patterns) if _is_plain(folder)}
+        for pattern in patterns:  # folders that are empty, too
+            for folder in Path(pattern).parents[:-1]:
+                above |= {path for path in self.inside(f"{folder}") if path.is_dir()}
         folders = sorted(above, reverse=True)
         for folder in [self.root / QUARANTINE, *folders, *(self.root / shard for shard in SHARDS)]:
             with contextlib.suppress(OSError):
@@ -330,10 +336,10 @@ class LocalStore:
         there = info_of(f"{self._place}/{key[:2]}/{key}")
         return Need(key, size, 1) if there is None else Need(key, size - there.st_size, 0)
 
-    def _write(self, key: str, temporary: str, data: bytes) -> float:
+    def _write(self, key: str, temporary: str, data: bytes, *, durable: bool) -> float:
         """Write the temporary file; returns the file system's clock. On a full disk, room is made once."""
         try:
-            return write(self._create(temporary), data).st_mtime
+            return write(self._create(temporary), data, durable=durable).st_mtime
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
@@ -341,7 +347,7 @@ class LocalStore:
                 os.unlink(temporary)
             if not self._room.free(2 * len(data), len(data), key, time.time()):
                 raise
-        return write(self._create(temporary), data).st_mtime
+        return write(self._create(temporary), data, durable=durable).st_mtime
 
     def _publish(self, key: str, temporary: str, size: int, seconds: float, now: float) -> None:
         place = f"{self._place}/{key[:2]}/{key}"
@@ -414,8 +420,3 @@ def _status_of(folder: Path) -> os.stat_result | None:
     with contextlib.suppress(OSError):
         return folder.stat()
     return None
-
-
-def _is_plain(folder: str) -> bool:
-    """Whether a pattern's folder is the name of one, below the root."""
-    return bool(folder) and not set("[*?") & set(folder)
