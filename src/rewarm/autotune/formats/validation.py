@@ -1,0 +1,338 @@
+"""What is wrong with entries that could be read: `validate`, apart from parsing.
+
+Not promised: that an entry without findings is fast, compiles, or is what a tuner would find. Shared memory, the limits
+of a kernel, and whether a library's algorithm exists are known only to a compiler and a device.
+
+Without a build or a device the rules that need one are left out, and no build is guessed. A finding is an error where
+XLA was seen to refuse, to fall back in silence, to fail a compile or to compile something that was not meant; see
+`findings.Severity`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from rewarm.autotune.formats import hlo, keys, records, schema
+from rewarm.autotune.formats.builds import FILE_VERSION, Build
+from rewarm.autotune.formats.findings import Finding, Place, error, info, warning
+from rewarm.autotune.formats.model import Family, Format, TuningEntry
+from rewarm.autotune.formats.reading import Reading
+
+# Which configuration a backend takes. Backends that are not here take several, or are of no GPU.
+_CONFIGS = {
+    "TRITON": "triton",
+    "CUBLAS": "gemm",
+    "CUBLASLT": "gemm",
+    "CUBLASLT_FISSION": "gemm",
+    "CUBLAS_FISSION": "gemm",
+    "HIPBLASLT": "gemm",
+    "HIPBLASLT_FISSION": "gemm",
+    "CUDNN": "algorithm",
+    "MIOPEN": "algorithm",
+    "BLOCK_LEVEL_EMITTER": "block_level",
+    "NATIVE_EMITTER": "native_emitter",
+    "TENSOR_IR": "tensor_ir",
+}
+_LIBRARY_GEMMS = frozenset({"CUBLAS", "CUBLASLT", "ROCBLAS", "HIPBLASLT"})
+_FISSIONS = frozenset({"CUBLAS_FISSION", "CUBLASLT_FISSION", "ROCBLAS_FISSION", "HIPBLASLT_FISSION"})
+_CONVOLUTIONS = frozenset({"CUDNN", "MIOPEN"})
+_GEMM_CALLS = ("__cublas$", "__triton_gemm")
+_CONVOLUTION_CALLS = ("__cudnn$conv",)
+
+# Warps of 32 threads in a block of at most 1024.
+_MOST_WARPS = 32
+
+# Fields of an old result that no known build reads.
+_UNREAD = frozenset({"conv", "cuda_conv_plan"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What the caller knows beside the entries."""
+
+    build: Build | None
+    device: keys.Device | None
+    fusions: Mapping[str, str] = field(default_factory=dict)
+
+
+def validate(
+    what: Reading | Iterable[TuningEntry],
+    *,
+    build: Build | None = None,
+    device: keys.Device | None = None,
+    fusions: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """Everything that is wrong, file by file and entry by entry; nothing of a reading's own findings is in it.
+
+    Args:
+      what: a reading, or entries that lie in no file.
+      build: who is to read them.
+      device: what they are meant for.
+      fusions: new fingerprint -> the instruction's HLO text, where it is known.
+
+    Raises:
+      MissingLibraryError: protobuf is not there.
+    """
+    means = _Means(build, device, fusions or {})
+    reading = what if isinstance(what, Reading) else None
+    entries = list(what.entries if isinstance(what, Reading) else what)
+    findings: list[Finding] = []
+    if reading is not None and reading.format is not None:
+        findings += _file(reading, reading.format, means)
+    findings += _duplicates(entries, means)
+    is_text = reading is not None and reading.format is not None and reading.format.is_text
+    for entry in entries:
+        findings += _entry(entry, means, is_text=is_text)
+        if reading is not None and reading.format is not None and reading.format.files.value.endswith("fusion"):
+            findings += _file_name(entry)
+    return findings
+
+
+def _file(reading: Reading, told: Format, means: _Means) -> Iterator[Finding]:
+    place = Place(str(reading.path))
+    whole = told in (Format.LEGACY_TEXT, Format.LEGACY_BINARY)
+    if whole and reading.header.version != FILE_VERSION:
+        yield error("file-version", place, f"version {FILE_VERSION}", f"version {reading.header.version}")
+    if means.build is not None and told.files not in {one.files for one in means.build.formats}:
+        yield error("format-unknown", place, f"a format that JAX {means.build.jax} reads", told.value)
+    scope = reading.header.device_scope
+    if scope and any(entry.device != scope for entry in reading.entries):
+        yield warning("scope", place, f"entries of the device {scope}, which the file says it is for", "others")
+
+
+def _duplicates(entries: list[TuningEntry], means: _Means) -> Iterator[Finding]:
+    """Two entries of one key: XLA refuses a whole legacy file for it, and takes the last of a new one."""
+    current = means.build.entry_version if means.build else 0
+    counted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for entry in entries:
+        key = entry.key
+        if entry.family is Family.LEGACY and len(key) == 4 and not entry.versions.entry:
+            key = (*key[:3], str(current))
+        counted[entry.source.path, key] += 1
+        if counted[entry.source.path, key] == 2:
+            make = error if entry.family is Family.LEGACY else warning
+            yield make("duplicate", _place(entry), "one entry for each key", "another with the same key before it")
+
+
+def _place(entry: TuningEntry) -> Place:
+    return Place(entry.source.path, entry=entry.source.index)
+
+
+def _entry(entry: TuningEntry, means: _Means, *, is_text: bool) -> Iterator[Finding]:
+    place = _place(entry)
+    name, message = records.chosen(entry)
+    yield from _choice(entry, name, message, place)
+    yield from _backend(entry, name, means, place)
+    if message is not None:
+        yield from _CHECKS.get(name, _nothing)(message, means, place)
+        yield from _for_build(entry, means, place, is_text=is_text)
+    yield from _on_fusion(entry, name, means, place)
+    yield from (_new_key if entry.family is Family.NEW else _legacy_key)(entry, means, place)
+
+
+def _choice(entry: TuningEntry, name: str, message: Any, place: Place) -> Iterator[Finding]:
+    """Whether there is a configuration at all."""
+    if entry.family is Family.LEGACY and not name:
+        result = records.to_result(entry)
+        if result.HasField("failure"):
+            yield error("failure-only", place, "a configuration", f"only a failure: {result.failure.msg}")
+            return
+    if not name:
+        kinds = "triton, gemm, algorithm, block_level or another"
+        yield error("no-config", place, f"a configuration ({kinds})", "none of those that are known")
+    elif name in _UNREAD:
+        yield error("no-config", place, "a configuration that this XLA reads", f"{name}, which only old ones did")
+    elif message is None:
+        held = records.to_result(entry).other.config.type_url or "an Any without a type"
+        yield error("other-config", place, "an Any that holds an xla.autotuner.BackendConfig", held)
+
+
+def _backend(entry: TuningEntry, name: str, means: _Means, place: Place) -> Iterator[Finding]:
+    known = {value.name for value in schema.backends().values() if value.number}
+    if entry.backend not in known:
+        # A legacy entry without a configuration has no backend either, which has been said.
+        if entry.family is Family.NEW or name:
+            yield error("backend", place, "a backend of XLA's", entry.backend or "none")
+        return
+    if means.build is not None and entry.backend not in means.build.backends and not _by_field(entry):
+        has = ", ".join(sorted(means.build.backends))
+        yield error("backend", place, f"a backend that JAX {means.build.jax} has ({has})", entry.backend)
+    wanted = _CONFIGS.get(entry.backend)
+    if wanted and name and name not in ("other", *_UNREAD) and name != wanted:
+        yield error("config-of-other-backend", place, f"{wanted} for {entry.backend}", name)
+
+
+def _by_field(entry: TuningEntry) -> bool:
+    """Whether a legacy entry's backend follows from its field, which each build takes for the one that it has."""
+    return entry.family is Family.LEGACY and records.to_result(entry).WhichOneof("key") != "other"
+
+
+def _triton(config: Any, means: _Means, place: Place) -> Iterator[Finding]:
+    for name in ("block_m", "block_n", "block_k"):
+        value = getattr(config, name)
+        if not _is_power_of_two(value):
+            # A block_k of 48 compiles, a block_m of 48 does not.
+            make = warning if name == "block_k" and value > 0 else error
+            yield make("block-size", place, f"{name} as a power of two", str(value))
+    yield from _threads(config, place)
+    if config.split_k < 0 or (config.split_k > 1 and not (means.build and means.build.takes_split_k)):
+        make = error if means.build or config.split_k < 0 else warning
+        yield make("split-k", place, "split_k 0 or 1 (JAX after 0.9 refuses more)", str(config.split_k))
+
+
+def _block_level(config: Any, _means: _Means, place: Place) -> Iterator[Finding]:
+    yield from _threads(config, place)
+    if not config.output_tiles:
+        yield error("output-tiles", place, "the sizes of each output's tiles", "none")
+    for size in (size for tile in config.output_tiles for size in tile.sizes):
+        if size < 1:
+            yield error("block-size", place, "tile sizes above 0", str(size))
+        elif not _is_power_of_two(size):
+            yield warning("block-size", place, "tile sizes that are powers of two", str(size))
+
+
+def _threads(config: Any, place: Place) -> Iterator[Finding]:
+    """Each must be said: XLA has no default for one that is 0, and some that it cannot bear end the process."""
+    if not _is_power_of_two(config.num_warps) or config.num_warps > _MOST_WARPS:
+        expected = f"num_warps as a power of two up to {_MOST_WARPS}"
+        yield error("num-warps", place, expected, str(config.num_warps))
+    if not _is_power_of_two(config.num_ctas):
+        yield error("num-ctas", place, "num_ctas as a power of two", str(config.num_ctas))
+    if config.num_stages < 1:
+        yield error("num-stages", place, "num_stages of at least 1", str(config.num_stages))
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and not value & (value - 1)
+
+
+def _nothing(_config: Any, _means: _Means, _place: Place) -> Iterator[Finding]:
+    return iter(())
+
+
+_CHECKS = {"triton": _triton, "block_level": _block_level}
+
+
+def _for_build(entry: TuningEntry, means: _Means, place: Place, *, is_text: bool) -> Iterator[Finding]:
+    """Fields that the build does not have: it refuses the text, and skips them in binary."""
+    if means.build is None:
+        return
+    if entry.family is Family.LEGACY:
+        top = records.to_result(entry)
+        if top.WhichOneof("key") == "other" and means.build.minor < (0, 10):
+            yield error(
+                "field-of-other-build", place, f"a configuration that JAX {means.build.jax} has", "BackendConfig"
+            )
+            return
+    else:
+        top = records.to_new(entry)
+    for path in dict.fromkeys(_lacking(top, means.build.minor, "")):
+        make = error if is_text else warning
+        yield make("field-of-other-build", place, f"fields that JAX {means.build.jax} has", path)
+
+
+def _lacking(message: Any, minor: schema.Minor, within: str) -> Iterator[str]:
+    rows = schema.fields_of(message.DESCRIPTOR.full_name)
+    for descriptor, value in message.ListFields():
+        path = f"{within}.{descriptor.name}" if within else descriptor.name
+        row = rows.get(descriptor.name)
+        if row is not None and not row.known.to(minor):
+            yield path
+        elif descriptor.type == descriptor.TYPE_MESSAGE and row is not None and not row.map_of:
+            for one in value if row.repeated else (value,):
+                yield from _lacking(one, minor, path)
+
+
+def _on_fusion(entry: TuningEntry, name: str, means: _Means, place: Place) -> Iterator[Finding]:
+    """Whether the backend can be that of the instruction, as far as its text tells."""
+    text = entry.fusion if entry.family is Family.LEGACY else means.fusions.get(entry.fusion or "")
+    told = hlo.instruction(text) if text else None
+    if told is None or not entry.backend or not name:
+        return
+    wanted = _misfit(entry.backend, name, told)
+    if wanted:
+        yield error("backend-of-other-fusion", place, f"{wanted}, for {told}", entry.backend)
+
+
+def _misfit(backend: str, name: str, told: hlo.Instruction) -> str:
+    """What another backend it should be, in words; empty where nothing tells that it should."""
+    if told.is_fusion:
+        if backend in _LIBRARY_GEMMS:
+            return "a backend that compiles fusions (XLA takes this one and compiles something that is not meant)"
+        if (name == "triton" or backend in _FISSIONS) and told.operations and not told.has_dot:
+            return "a backend that needs no dot"
+        return ""
+    if told.custom_call.startswith(_GEMM_CALLS) and backend not in _LIBRARY_GEMMS:
+        return "a library of matrix products"
+    if told.custom_call.startswith(_CONVOLUTION_CALLS) and backend not in _CONVOLUTIONS:
+        return "a library of convolutions"
+    return "a backend that takes instructions which are no fusions" if name in ("triton", "block_level") else ""
+
+
+def _legacy_key(entry: TuningEntry, means: _Means, place: Place) -> Iterator[Finding]:
+    version, build = entry.versions.entry, means.build
+    if version < 0:
+        yield error("entry-version", place, "a version of 0 or above", str(version))
+    elif build is not None and version not in (0, build.entry_version) and entry.device is not None:
+        expected = f"version {build.entry_version} (JAX {build.jax}) or 0: others are never found"
+        yield warning("entry-version", place, expected, f"version {version}")
+    if entry.device == "" or entry.fusion == "":
+        yield error("no-key", place, "a device and an HLO text", "one of them empty")
+    elif means.device is not None and entry.device is not None and entry.device != means.device.legacy:
+        yield warning("other-device", place, means.device.legacy, entry.device)
+
+
+def _new_key(entry: TuningEntry, means: _Means, place: Place) -> Iterator[Finding]:
+    if not keys.is_device(entry.device or "") or not keys.is_fusion(entry.fusion or ""):
+        expected = "a device of 16 hexadecimal digits and a fusion of 32"
+        yield error("no-key", place, expected, f"{entry.device!r} and {entry.fusion!r}")
+    elif means.device is not None and entry.device != means.device.fingerprint:
+        yield warning("other-device", place, means.device.fingerprint, str(entry.device))
+    if entry.versions.explicit:
+        yield info("explicit-version", place, "no explicit version (JAX asks for none)", entry.versions.explicit)
+    told = entry.versions
+    if not told.codegen and not told.backend:
+        yield warning("no-version", place, "a codegen version or the backend's version: others are never found", "none")
+    elif means.build is not None and means.device is not None:
+        yield from _match(entry, means.build, means.device, place)
+
+
+def _match(entry: TuningEntry, build: Build, device: keys.Device, place: Place) -> Iterator[Finding]:
+    """XLA's rule: the codegen version, or else the version of the entry's own backend."""
+    versions = keys.codegen_versions(build, device)
+    if not all(versions.values()) or not versions:
+        return
+    if keys.codegen_version(versions) != entry.versions.codegen and (
+        not entry.versions.backend or versions.get(entry.backend) != entry.versions.backend
+    ):
+        expected = f"{entry.backend} of version {versions.get(entry.backend, '?')} (JAX {build.jax})"
+        yield warning("stale", place, expected, f"version {entry.versions.backend or 'unknown'}")
+
+
+def _file_name(entry: TuningEntry) -> Iterator[Finding]:
+    """A per-fusion file is found by its name, and XLA does not compare the name with what is inside."""
+    path = PurePath(entry.source.path)
+    if entry.family is Family.LEGACY:
+        yield from _legacy_name(entry, path)
+        return
+    above = list(path.parts[:-1])[-2:]
+    explicit = entry.versions.explicit
+    folders = [part for part in (entry.device, explicit) if part]
+    if path.name != f"{entry.fusion}.pb":
+        yield error("file-name", Place(str(path)), f"{entry.fusion}.pb, after its content", path.name)
+    if above[-len(folders) :] != folders:
+        yield error("folder", Place(str(path)), f"a folder {'/'.join(folders)}, after its content", "/".join(above))
+
+
+def _legacy_name(entry: TuningEntry, path: PurePath) -> Iterator[Finding]:
+    place, found = Place(str(path)), path.name
+    if entry.device is not None and entry.fusion is not None:
+        wanted = keys.legacy_digest(entry.device, entry.fusion, entry.versions.entry)
+        if found != f"{wanted}.textproto":
+            yield error("file-name", place, f"{wanted}.textproto, after its key", found)
+    elif not keys.is_legacy_digest(found.removesuffix(".textproto")):
+        yield error("file-name", place, "a digest of 43 letters and .textproto", found)
