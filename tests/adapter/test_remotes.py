@@ -16,10 +16,7 @@ import pytest
 
 from conftest import Program, Run, clean_environment, entries
 from rewarm.sharing.markers import FOLDER as MARKERS
-from rewarm.trust import signed, unsigned_entry
-from rewarm.trust.keyring import Keyring
-from rewarm.trust.posture import Posture
-from shared_remotes import HttpCache, Machine, blob_of, http_cache
+from shared_remotes import HttpCache, Machine, http_cache
 
 PLAIN = """
     import jax, numpy as np
@@ -82,47 +79,6 @@ def test_one_compiles_and_another_who_trusts_him_does_not(program: Program, tmp_
     assert made.out == had.out == alone.out == "576.0\n"
     assert made.warnings() == had.warnings() == alone.warnings() == []
     assert marked(one) == marked(other) == []
-
-
-def test_whatever_may_not_be_trusted_is_a_miss_with_one_line(program: Program, tmp_path: Path, shared: Path) -> None:
-    one, gone, stranger = (Machine.named(name, tmp_path) for name in ("one", "gone", "stranger"))
-    other = Machine.named("other", tmp_path, one, gone)
-    program(MANY, "8", **one.env(shared.as_uri()))
-    keys = one.keys()
-    place = {number: blob_of(shared, keys[f"jit_f{number}"]) for number in range(8)}
-    own = Keyring(one.key)
-
-    def entry(number: int) -> bytes:
-        return unsigned_entry(place[number].read_bytes(), place[number].name, "main", own, Posture.REQUIRE)
-
-    place[1].write_bytes(entry(1))
-    first, second = place[2].read_bytes(), place[3].read_bytes()
-    place[2].write_bytes(second)
-    place[3].write_bytes(first)
-    place[4].write_bytes(place[4].read_bytes()[:-100])
-    flipped = bytearray(place[5].read_bytes())
-    flipped[len(flipped) // 2] ^= 1
-    place[5].write_bytes(flipped)
-    place[6].write_bytes(signed(entry(6), place[6].name, "ci", one.key))
-    place[7].write_bytes(signed(entry(7), place[7].name, "main", stranger.key))
-    place[0].write_bytes(signed(entry(0), place[0].name, "main", gone.key))
-    revoked = other.home / "config" / "rewarm" / "keys" / "revoked"
-    revoked.parent.mkdir(parents=True, mode=0o700)
-    revoked.write_text(f"{gone.key.id}\n")
-    run = program(MANY, "8", **other.env(shared.as_uri() + "?write=no"))
-    assert json.loads(run.out) == [2.0 + number for number in range(8)]
-    assert (run.stats["hits"], run.stats["misses"], remote_of(run)["hits"]) == (0, 8, 0)
-    assert remote_of(run)["refused"] == {
-        "signed by a revoked key": 1,
-        "not signed": 1,
-        "the signature does not match": 4,
-        "the entry is damaged, or another's": 1,
-        "signed by an unknown key": 1,
-    }
-    assert len(run.warnings()) == 5, run.err
-    assert all("is refused: " in line for line in run.warnings())
-    again = program(MANY, "8", **other.env())
-    assert (again.stats["hits"], again.stats["misses"], again.out) == (8, 0, run.out)
 
 
 def test_who_trusts_the_store_takes_what_nobody_signed(program: Program, tmp_path: Path, shared: Path) -> None:
@@ -408,6 +364,132 @@ def test_a_second_machine_fetches_ahead_by_the_plan_of_the_first(tmp_path: Path,
     assert run.out.splitlines()[1] == "6", "all are here before they are asked for"
     assert (run.stats["hits"], run.stats["misses"], remote_of(run)["hits"]) == (6, 0, 6)
     assert run.warnings() == []
+
+
+# A script of its own for each test, since a plan is known by the script's name. `SETUP` comes before JAX is imported.
+MANY_AHEAD = """
+    import json, sys
+    SETUP
+    import jax, numpy as np
+    def program(number):
+        def f(x):
+            return x * 2 + number
+        f.__name__ = f"f{number}"
+        return jax.jit(f)
+    print([float(np.asarray(program(number)(np.ones(2, np.float32)))[0]) for number in range(12)])
+"""
+TWELVE = str([2.0 + number for number in range(12)])
+
+
+def run_many(machine: Machine, url: str, tmp_path: Path, setup: str = "", **env: str) -> Run:
+    """Twelve programs, with the remote by the environment, or by `setup`."""
+    path = tmp_path / "many_ahead.py"
+    path.write_text(textwrap.dedent(MANY_AHEAD).replace("SETUP", textwrap.dedent(setup)))
+    remotes = (url,) if url else ()
+    done = subprocess.run(
+        [sys.executable, str(path)], env=clean_environment(REWARM_STATS="json", **machine.env(*remotes, **env)),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == TWELVE
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def entries_asked_for(http: HttpCache) -> int:
+    return sum(how == "GET" and len(path.rpartition("/")[2]) == 64 for how, path in http.asked)
+
+
+def test_many_small_entries_come_in_packs(tmp_path: Path, http: HttpCache) -> None:
+    one = Machine.named("one", tmp_path)
+    other = Machine.named("other", tmp_path, one)
+    made = run_many(one, http.url, tmp_path)
+    assert (made.stats["misses"], remote_of(made)["written"], len(http.entries())) == (12, 12, 12)
+    assert (http.count("PUT", "/packs/"), http.count("PUT", "/plans/")) == (1, 1), "one id, since it has no arguments"
+    http.asked.clear()
+    had = run_many(other, http.url, tmp_path)
+    assert (had.stats["hits"], had.stats["misses"], had.warnings()) == (12, 0, [])
+    assert entries_asked_for(http) <= 2, "the first may be asked for before the plan is here"
+    assert http.count("PUT", "/packs/") == 0, "they are there"
+    http.asked.clear()
+    again = run_many(other, http.url, tmp_path)
+    assert (again.stats["hits"], len(entries(other.cache))) == (12, 12)
+    assert (http.count("GET", "/main/"), http.count("PUT", "/main/")) == (0, http.count("PUT", "/main/probes/"))
+
+
+def test_packs_that_are_lost_are_made_again_by_who_misses_them(tmp_path: Path, http: HttpCache) -> None:
+    one = Machine.named("one", tmp_path)
+    other = Machine.named("other", tmp_path, one)
+    run_many(one, http.url, tmp_path)
+    for path in [path for path in http.blobs if "/packs/" in path]:
+        del http.blobs[path]
+    had = run_many(other, http.url, tmp_path)
+    assert (had.stats["hits"], had.warnings()) == (12, [])
+    assert len([path for path in http.blobs if "/packs/" in path]) == 1
+    third = Machine.named("third", tmp_path, other)
+    http.asked.clear()
+    run = run_many(third, http.url + "?write=no", tmp_path)
+    assert entries_asked_for(http) <= 2
+    assert run.stats["hits"] >= 10
+
+
+def test_remotes_are_asked_before_jax_is_imported(tmp_path: Path, http: HttpCache) -> None:
+    one = Machine.named("one", tmp_path)
+    other = Machine.named("other", tmp_path, one)
+    run_many(one, http.url, tmp_path)
+    http.asked.clear()
+    setup = f"""
+    import time, rewarm
+    rewarm.enable({str(other.cache)!r}, remote={http.url!r})
+    time.sleep(3.0)
+    print("jax" in sys.modules, flush=True)
+    """
+    run = run_many(other, "", tmp_path, setup, REWARM_DIR="")
+    assert (run.out.splitlines()[0], run.stats["hits"], entries_asked_for(http)) == ("False", 12, 0)
+
+
+def test_no_backend_is_chosen_by_asking_ahead(tmp_path: Path, http: HttpCache) -> None:
+    one = Machine.named("one", tmp_path)
+    setup = f"""
+    import time, jax, rewarm
+    rewarm.enable({str(one.cache)!r}, remote={http.url!r})
+    time.sleep(1.0)
+    print(len(jax._src.xla_bridge._backends), flush=True)
+    jax.config.update("jax_platforms", "cpu")
+    """
+    run = run_many(one, "", tmp_path, setup, REWARM_DIR="")
+    assert run.out.splitlines()[0] == "0"
+    assert http.count("GET", "/plans/") >= 1
+
+
+def test_settings_that_change_after_the_remotes_were_asked(tmp_path: Path, http: HttpCache) -> None:
+    """Another remote: what came from the first is not used. Other keys: what came is checked by those in force."""
+    one = Machine.named("one", tmp_path)
+    run_many(one, http.url, tmp_path)
+    with http_cache() as second:
+        other = Machine.named("other", tmp_path, one)
+        setup = f"""
+        import time, rewarm
+        rewarm.enable({str(other.cache)!r}, remote={http.url!r})
+        time.sleep(2.0)
+        rewarm.enable({str(other.cache)!r}, remote={second.url!r})
+        """
+        run = run_many(other, "", tmp_path, setup, REWARM_DIR="")
+        assert (run.stats["hits"], run.stats["misses"], len(run.stats["remotes"])) == (0, 12, 1)
+        assert (len(second.entries()), second.count("PUT", "/packs/")) == (12, 1)
+        assert http.count("PUT") == len(http.blobs), "it was written by the first program alone"
+    third = Machine.named("third", tmp_path, one)
+    setup = f"""
+    import time, rewarm
+    rewarm.enable({str(third.cache)!r}, remote={http.url!r})
+    time.sleep(2.0)
+    rewarm.enable({str(third.cache)!r}, remote={http.url!r}, trusted_keys=[{third.key.public.to_text()!r}])
+    """
+    run = run_many(third, "", tmp_path, setup, REWARM_DIR="")
+    assert (run.stats["hits"], run.stats["misses"]) == (0, 12)
+    refused = remote_of(run)["refused"]
+    assert isinstance(refused, dict)
+    assert set(refused) == {"signed by an unknown key"}
+    assert len(entries(third.cache)) == 12
 
 
 @pytest.mark.parametrize("plan", [b"not a plan", b"[" * 100_000, b'{"version":1,"keys":[1,null,"../../x"]}', "others"])

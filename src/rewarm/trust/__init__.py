@@ -4,7 +4,7 @@ Not promised: secrecy. Entries are signed, not encrypted.
 """
 
 from rewarm.trust.errors import RefusedEntryError, UnusableKeyError
-from rewarm.trust.frame import signed, unsigned_entry
+from rewarm.trust.frame import Trusted, signed, trusted, unsigned_entry
 from rewarm.trust.keyring import Keyring, KeySources, default_folder, load
 from rewarm.trust.keys import Algorithm, SigningKey, TrustedKey
 from rewarm.trust.posture import POSTURES, Posture, as_posture
@@ -17,11 +17,13 @@ __all__ = [
     "Posture",
     "RefusedEntryError",
     "SigningKey",
+    "Trusted",
     "TrustedKey",
     "UnusableKeyError",
     "as_posture",
     "default_folder",
     "load",
     "signed",
+    "trusted",
     "unsigned_entry",
 ]

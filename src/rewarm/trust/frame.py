@@ -21,7 +21,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from rewarm.envelope import content_of, open_entry
+from rewarm.envelope import Header, content_of, open_entry
 from rewarm.errors import BadEntryError
 from rewarm.trust import errors
 from rewarm.trust.errors import RefusedEntryError, UnusableKeyError
@@ -61,7 +61,24 @@ def signed(entry: bytes, key: str, namespace: str, signer: SigningKey) -> bytes:
     return b"".join((start, signature, entry))
 
 
+class Trusted(NamedTuple):
+    """An entry that may be used.
+
+    Attributes:
+      data: its bytes.
+      header: what it says of itself.
+    """
+
+    data: bytes
+    header: Header
+
+
 def unsigned_entry(blob: bytes, key: str, namespace: str, keyring: Keyring, posture: Posture) -> bytes:
+    """As `trusted`, the bytes alone."""
+    return trusted(blob, key, namespace, keyring, posture).data
+
+
+def trusted(blob: bytes, key: str, namespace: str, keyring: Keyring, posture: Posture) -> Trusted:
     """The entry in `blob`: allowed by `posture`, and a sound entry of `key` by every check of the envelope.
 
     The signature is checked before the entry's header is read, and nothing is unpacked.
@@ -87,10 +104,9 @@ def unsigned_entry(blob: bytes, key: str, namespace: str, keyring: Keyring, post
     else:
         raise RefusedEntryError(errors.UNSIGNED)
     try:
-        open_entry(entry, key)
+        return Trusted(entry, open_entry(entry, key).header)
     except BadEntryError as error:
         raise RefusedEntryError(errors.UNSOUND, signer, error.reason) from error
-    return entry
 
 
 def _read(blob: bytes) -> _Frame:
