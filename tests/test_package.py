@@ -25,6 +25,7 @@ FLOORS = {
     "small_files": 0,
     "locks": 0.1,
     "own_file": 0,
+    "at_end": 0,
     "setting_values": 0,
     "settings": 0.5,
     "in_force": 0.2,

@@ -6,6 +6,7 @@ before 3.14). A client that is not made for that would abort the process; this o
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import time
@@ -56,3 +57,32 @@ def test_an_answer_that_comes_at_the_end_aborts_nobody(delay: float) -> None:
         code, said, seconds = run(http)
     assert (code, said) == (0, "")
     assert seconds < 15
+
+
+# A thread imports a module in Rust, and signs, while the program ends.
+SIGNS = """
+import os, sys, threading, time
+from rewarm.trust import Algorithm
+from rewarm.trust.keys import SigningKey
+
+key = SigningKey(Algorithm.ED25519, b"k" * 32)
+begun = threading.Event()
+
+def work():
+    begun.set()
+    while True:
+        key.sign(b"message")
+
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cryptography") is None, reason="no cryptography here")
+def test_a_signature_at_the_end_aborts_nobody() -> None:
+    ended = []
+    for moment in range(24):
+        command = [sys.executable, "-c", SIGNS, str(moment * 0.002)]
+        ended.append(subprocess.run(command, capture_output=True, text=True, timeout=60, check=False))
+    assert {(one.returncode, one.stderr) for one in ended} == {(0, "")}

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
+from rewarm.at_end import unbroken
 from rewarm.remote import breaker
 from rewarm.remote.blobs import (
     BlobInfo,
@@ -233,7 +234,8 @@ class Guarded:
     def _prepare(self) -> None:
         """Twice where two threads come first, which harms nobody: imports have locks of their own."""
         try:
-            self._blobs.prepare()  # type: ignore[attr-defined]  # it is no part of the contract
+            with unbroken():
+                self._blobs.prepare()  # type: ignore[attr-defined]  # it is no part of the contract
         except Exception as error:  # noqa: BLE001  a client that is missing or broken
             reason = f"the client cannot be loaded ({type(error).__name__})"
             self._change(lambda state: breaker.shut(state, reason), f"is off: {reason}")

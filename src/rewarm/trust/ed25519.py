@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rewarm.at_end import unbroken
 from rewarm.trust.errors import UnusableKeyError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def private_key(seed: bytes) -> Ed25519PrivateKey:
       UnusableKeyError: there is no library, or it does not do Ed25519.
     """
     try:
-        key: Ed25519PrivateKey = _library().Ed25519PrivateKey.from_private_bytes(seed)
+        with unbroken():
+            key: Ed25519PrivateKey = _library().Ed25519PrivateKey.from_private_bytes(seed)
     except Exception as error:  # noqa: BLE001 - a broken library fails in many ways, and each is raised again as one
         raise _unusable(error) from None
     return key
@@ -49,7 +51,8 @@ def public_key(public: bytes) -> Ed25519PublicKey:
       UnusableKeyError: there is no library, or it does not do Ed25519.
     """
     try:
-        key: Ed25519PublicKey = _library().Ed25519PublicKey.from_public_bytes(public)
+        with unbroken():
+            key: Ed25519PublicKey = _library().Ed25519PublicKey.from_public_bytes(public)
     except Exception as error:  # noqa: BLE001 - a broken library fails in many ways, and each is raised again as one
         raise _unusable(error) from None
     return key
@@ -57,13 +60,20 @@ def public_key(public: bytes) -> Ed25519PublicKey:
 
 def verifies(key: Ed25519PublicKey, message: bytes, signature: bytes) -> bool:
     """Whether `signature` is this key's for `message`."""
-    from cryptography.exceptions import InvalidSignature
+    with unbroken():
+        from cryptography.exceptions import InvalidSignature
 
-    try:
-        key.verify(signature, message)
-    except InvalidSignature:
-        return False
-    return True
+        try:
+            key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def signature_of(key: Ed25519PrivateKey, message: bytes) -> bytes:
+    """This key's signature of `message`, 64 bytes."""
+    with unbroken():
+        return key.sign(message)
 
 
 def _library() -> Any:

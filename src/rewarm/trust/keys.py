@@ -198,7 +198,7 @@ class SigningKey:
         """
         if self.algorithm is Algorithm.HMAC:
             return hmac.digest(self._secret, message, "sha256")
-        return self._ed25519().sign(message)
+        return ed25519.signature_of(self._ed25519(), message)
 
     def __repr__(self) -> str:
         return f"<SigningKey {self.algorithm.name}>"
