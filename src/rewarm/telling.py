@@ -1,4 +1,4 @@
-"""Log lines that are said once: what fails for one program mostly fails for all of them.
+"""What is said to the user: lines that are said once, since what fails for one program mostly fails for all of them.
 
 Not promised: once for a process. Each teller remembers for itself, and lives as long as what it speaks for.
 """
@@ -26,3 +26,8 @@ class Teller:
 def say_nothing(line: str) -> None:
     """For whoever must be told, where nobody wants to hear."""
     del line
+
+
+def one_line(text: str) -> str:
+    """A text without line ends and other characters that steer a terminal."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

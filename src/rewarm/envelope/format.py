@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from rewarm.envelope.codec import compress, decompress
 from rewarm.errors import BadEntryError
+from rewarm.telling import one_line
 
 MAGIC = b"RWRM"
 ENVELOPE_VERSION = 1
@@ -60,7 +61,8 @@ class Header(NamedTuple):
       kind: "executable".
       key: 64 hexadecimal digits.
       components: the key's components in their order, each a mapping with `name`, `digest` and, when small, `value`.
-      program: the module's name, such as `jit_train_step`.
+      program: the module's name, such as `jit_train_step`. Of an entry that is read, this and other texts are shown as
+        they are printed, whoever wrote them: what steers a terminal is escaped.
       compile_seconds: what compiling took, in seconds.
       load_seconds: what loading took when last seen, in seconds; `None` before the first load.
       created: seconds since the epoch.
@@ -192,15 +194,15 @@ def _header(head: bytes) -> Header:
         fields = json.loads(head)
         sections = tuple([_section(row) for row in _list(fields["sections"])])
         return Header(
-            kind=_text(fields["kind"]),
+            kind=one_line(_text(fields["kind"])),
             key=_text(fields["key"]),
             components=tuple([_mapping(row) for row in _list(fields["components"])]),
-            program=_text(fields["program"]),
+            program=one_line(_text(fields["program"])),
             compile_seconds=_number(fields["compile_seconds"]),
             load_seconds=None if fields["load_seconds"] is None else _number(fields["load_seconds"]),
             created=_number(fields["created"]),
-            producer={_text(name): _text(value) for name, value in fields["producer"].items()},
-            target=_text(fields["target"]),
+            producer={one_line(_text(name)): one_line(_text(value)) for name, value in fields["producer"].items()},
+            target=one_line(_text(fields["target"])),
             sections=sections,
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:

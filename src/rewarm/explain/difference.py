@@ -17,9 +17,9 @@ from rewarm.errors import BadEntryError
 from rewarm.explain import programs
 from rewarm.explain.components import changes_in
 from rewarm.explain.programs import Difference
-from rewarm.explain.words import one_line
 from rewarm.identity.program import Listing, list_operations
 from rewarm.ledger.explanation import Change, Explanation, Finding
+from rewarm.telling import one_line
 
 _SHOWN = 3
 _RESULT = re.compile(r"^%[\w:, %#]* = ")

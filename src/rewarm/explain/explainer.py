@@ -22,11 +22,11 @@ from rewarm.explain.catalogue import NOT_STORED, STORED, Catalogue, Remembered, 
 from rewarm.explain.components import changes_in
 from rewarm.explain.difference import compare_programs, listing_of, summarise
 from rewarm.explain.programs import Difference
-from rewarm.explain.words import one_line
 from rewarm.identity.program import Listing, list_operations, shape_of
 from rewarm.ledger import Event
 from rewarm.ledger.explanation import Change, Explanation, Finding
 from rewarm.store import Store
+from rewarm.telling import one_line
 
 logger = logging.getLogger("rewarm")
 

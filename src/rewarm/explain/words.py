@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rewarm.telling import one_line
+
 WIDTH = 60
 _ABSENT = "unset"
 _HEX = frozenset("0123456789abcdef")
@@ -31,11 +33,6 @@ def parting(before: str, after: str, width: int) -> tuple[str, str]:
     too_long = any(len(text) > width and not is_digest(text) for text in (one, other))
     skip = max(0, same - width // 3) if too_long else 0
     return _cut(one, skip, width), _cut(other, skip, width)
-
-
-def one_line(text: str) -> str:
-    """A text without line ends and other characters that steer a terminal."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def is_digest(text: str) -> bool:

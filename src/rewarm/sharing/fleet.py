@@ -22,7 +22,7 @@ from rewarm.sharing.tier import RemoteTier
 
 # Who waits for another host's compilation does so for this long, in seconds. Leases are not signed: whoever may write
 # to the remote can keep others waiting until then, once for each program and start.
-_PATIENCE = 1800.0
+_PATIENCE = 900.0
 
 
 class Fleet:
