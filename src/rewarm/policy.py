@@ -37,8 +37,8 @@ _HALVES_IN = 12 * 3600.0
 LEAST_SECONDS = 1e-3
 
 # What compiling costs for each byte of the program. 720 programs on CPU (the three of `benchmarks/programs`, JAX 0.10
-# and 0.12) took from 17 to 2,000 microseconds, nine in ten of them more than this; GPUs and TPUs take more.
-_SECONDS_PER_BYTE = 30e-6
+# and 0.12) took from 17 to 2,000 microseconds, half of them some 100 or more; GPUs and TPUs take more.
+_SECONDS_PER_BYTE = 100e-6
 
 # One slow load may be a cold disk or a busy machine; two are a habit.
 _SLOW_LOADS = 2
@@ -99,15 +99,13 @@ def refuse_by_cost(compile_seconds: float, slow_loads: int, load_seconds: float)
 
 
 def is_worth_a_lease(program_bytes: int, round_trip: float) -> bool:
-    """Whether compiling a program is likely to take ten times as long as a request, or more.
-
-    Asking the other hosts costs one request before the compilation, so a tenth at most.
+    """Whether compiling a program is likely to take five times as long as asking the other hosts, or more.
 
     Args:
       program_bytes: its size as bytecode.
-      round_trip: what a request to the remote takes, in seconds.
+      round_trip: what asking takes, in seconds: a request to the remote, which comes before the compilation.
     """
-    return program_bytes * _SECONDS_PER_BYTE >= 10 * round_trip
+    return program_bytes * _SECONDS_PER_BYTE >= 5 * round_trip
 
 
 class Bounds(NamedTuple):

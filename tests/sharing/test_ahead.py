@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -18,13 +19,15 @@ class Fetching:
 
     def __init__(self, *, held: bool = False) -> None:
         self.fetched: list[str] = []
+        self.calls: list[list[str]] = []
         self.go = threading.Event()
         if not held:
             self.go.set()
 
-    def __call__(self, key: str) -> bool:
-        self.fetched.append(key)
-        return self.go.wait(20)
+    def __call__(self, keys: Sequence[str]) -> None:
+        self.calls.append(list(keys))
+        self.fetched += keys
+        self.go.wait(20)
 
 
 def over(fetching: Fetching, number: int) -> None:
@@ -40,6 +43,19 @@ def test_each_once_and_in_order() -> None:
     ahead.start(["a", "b", "c", "a"])
     over(fetching, 3)
     assert fetching.fetched == ["a", "b", "c"]
+
+
+def test_some_at_once_and_who_asks_waits_for_all_of_them() -> None:
+    fetching = Fetching(held=True)
+    ahead = Ahead(fetching, threads=1, at_once=3)
+    ahead.start(list("abcde"))
+    over(fetching, 3)
+    assert fetching.calls == [["a", "b", "c"]]
+    assert ahead.settle("e", 1.0) is False, "it is not begun, and who asks has it"
+    threading.Timer(0.1, fetching.go.set).start()
+    assert ahead.settle("c", 20.0) is True
+    over(fetching, 4)
+    assert fetching.calls == [["a", "b", "c"], ["d"]]
 
 
 def test_what_the_program_asked_for_before_the_plan_came_is_its_own() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from rewarm.errors import StoreError
 from rewarm.policy import Bounds
 from rewarm.remote.blobs import RefusedError, RemoteError, TooLargeError, UnreachableError
 from rewarm.sharing import Namespaces, Remotes, RemoteTier, plans, remotes
+from rewarm.sharing.plans import Plan
 from rewarm.sharing.tier import name_of
-from rewarm.store import LocalStore
+from rewarm.store import Copy, LocalStore
 from rewarm.trust import Keyring, Posture, signed
 from shared_remotes import MAIN, blob_of, folder_tier
 
@@ -281,10 +284,10 @@ def test_a_store_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert blobs.got == []
     full = remotes_of(store, tier_over(blobs))
 
-    def put_nothing(key: str, data: bytes, *, seconds: float = 0.0) -> None:
-        raise StoreError(28, "No space left on device", key + str(len(data)) + str(seconds))
+    def put_nothing(copies: Mapping[str, Copy]) -> None:
+        raise StoreError(28, "No space left on device", str(list(copies)))
 
-    monkeypatch.setattr(store, "put", put_nothing)
+    monkeypatch.setattr(store, "put_copies", put_nothing)
     full.fetch_ahead([key_of(1)])
     until(lambda: len(blobs.got) == 1)
     found = full.fetch(key_of(1))
@@ -302,18 +305,18 @@ def test_a_plan_is_kept_and_found_and_holds_no_argument(tmp_path: Path) -> None:
     assert plans.ids_of(("train.py",)) == (rough,)
     assert plans.ids_of(()) == plans.ids_of(("",)) == ()
     keys = [key_of(number) for number in range(5)]
-    data = plans.write(tmp_path, exact, PROGRAM, keys)
+    data = plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys)))
     assert data is not None
     assert b"hunter2" not in data
-    assert plans.read(tmp_path, exact) == tuple(keys)
-    assert plans.read(tmp_path, rough) == ()
-    assert plans.write(tmp_path, exact, PROGRAM, keys[::-1]) is None
-    assert plans.write(tmp_path, exact, PROGRAM, keys[:2]) is None, "a run that ended early"
-    assert plans.write(tmp_path, exact, PROGRAM, [key_of(9)]) is not None
+    assert plans.read(tmp_path, exact).keys == tuple(keys)
+    assert plans.read(tmp_path, rough).keys == ()
+    assert plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys[::-1]))) is None
+    assert plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys[:2]))) is None, "a run that ended early"
+    assert plans.write(tmp_path, exact, PROGRAM, Plan((key_of(9),))) is not None
     blobs = Held()
     blobs.blobs[f"main/plans/{exact}"] = data
-    assert plans.fetch(blobs, "main", exact) == tuple(keys)
-    assert plans.fetch(blobs, "ci", exact) == ()
+    assert plans.fetch(blobs, "main", exact).keys == tuple(keys)
+    assert plans.fetch(blobs, "ci", exact).keys == ()
 
 
 @pytest.mark.parametrize(
@@ -328,21 +331,53 @@ def test_a_plan_is_kept_and_found_and_holds_no_argument(tmp_path: Path) -> None:
         b'{"version":1,"keys":{"a":1}}',
         b'{"version":1,"keys":["../../../etc/passwd",7,null,["' + b"a" * 64 + b'"]]}',
         b"7" * 1_000_000,
+        b'{"version":1,"keys":["' + b"a" * 64 + b'"],"packs":7,"packed":[0]}',
+        b'{"version":1,"keys":[["' + b"a" * 64 + b'"]],"packs":["' + b"b" * 32 + b'"],"packed":[0]}',
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_what_is_no_plan(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "x.json").write_bytes(data)
-    assert plans.read(tmp_path, "x") == ()
+    assert plans.read(tmp_path, "x").keys == ()
+
+
+def test_a_plan_that_nothing_changes_is_sent_again_after_a_week(tmp_path: Path) -> None:
+    plan = Plan(tuple(key_of(number) for number in range(5)), {key_of(1): "a" * 32})
+    sent = plans.write(tmp_path, "x", PROGRAM, plan)
+    path = tmp_path / "plans" / "x.json"
+    for days, again in ((6, None), (8, sent), (0, None), (-8, sent)):
+        then = time.time() - days * 86_400
+        os.utime(path, (then, then))
+        assert plans.write(tmp_path, "x", PROGRAM, plan) == again
+        assert (abs(path.stat().st_mtime - time.time()) < 60) == (days in (8, 0, -8))
+    assert plans.read(tmp_path, "x") == plan
+
+
+@pytest.mark.parametrize("names", ['"../x"', "7", "null", '"' + "B" * 32 + '"', '["' + "b" * 32 + '"]'])
+@pytest.mark.parametrize("number", ["0", "1", "-1", "true", '"0"', "0.0", "1e9"])
+def test_what_names_no_pack(tmp_path: Path, names: str, number: str) -> None:
+    (tmp_path / "plans").mkdir()
+    key = key_of(1)
+    told = f'{{"version":1,"keys":["{key}"],"packs":[{names}],"packed":[{number}]}}'
+    (tmp_path / "plans" / "x.json").write_text(told)
+    assert plans.read(tmp_path, "x") == Plan((key,))
+
+
+def test_new_packs_change_a_plan_and_a_shorter_run_does_not(tmp_path: Path) -> None:
+    keys = tuple(key_of(number) for number in range(5))
+    plans.write(tmp_path, "x", PROGRAM, Plan(keys, {keys[0]: "a" * 32}))
+    assert plans.write(tmp_path, "x", PROGRAM, Plan(keys[:2], {keys[1]: "b" * 32})) is not None
+    assert plans.read(tmp_path, "x") == Plan(keys, {keys[0]: "a" * 32, keys[1]: "b" * 32})
+    assert plans.write(tmp_path, "x", PROGRAM, Plan(keys[:1])) is None
 
 
 def test_plans_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [f"{number:064x}" for number in range(7_000)]
-    assert plans.write(tmp_path, "x", PROGRAM, many) is not None
-    assert plans.read(tmp_path, "x") == tuple(many[: plans.KEYS])
+    assert plans.write(tmp_path, "x", PROGRAM, Plan(tuple(many))) is not None
+    assert plans.read(tmp_path, "x").keys == tuple(many[: plans.KEYS])
     monkeypatch.setattr(plans, "_PLANS", 10)
     for number in range(30):
-        plans.write(tmp_path, f"{number:032x}", PROGRAM, [key_of(number)])
+        plans.write(tmp_path, f"{number:032x}", PROGRAM, Plan((key_of(number),)))
     assert len(list((tmp_path / "plans").iterdir())) <= 10
-    assert plans.read(tmp_path, f"{29:032x}") == (key_of(29),)
+    assert plans.read(tmp_path, f"{29:032x}").keys == (key_of(29),)

@@ -38,7 +38,7 @@ def journal(folder: str) -> Path:
 def note(folder: str, line: tuple[object, ...]) -> None:
     kind, key, *rest = line
     if kind == "put":
-        usage.note_put(folder, str(key), Known(rest[0], 1), PRIVATE)  # type: ignore[arg-type]
+        usage.note_puts(folder, {str(key): Known(rest[0], 1)}, PRIVATE)  # type: ignore[arg-type]
     else:
         usage.note_use(folder, str(key), PRIVATE)
 

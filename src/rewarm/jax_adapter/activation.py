@@ -24,8 +24,9 @@ from rewarm import settings
 from rewarm.cache import Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError, UnsupportedJaxError
-from rewarm.in_force import Said
+from rewarm.in_force import HostOptions, Said, resolve
 from rewarm.jax_adapter import distributed, events, first_runs, seam
+from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Runs, Session
@@ -90,6 +91,8 @@ class Activation:
             self._said = said
             if "jax" in sys.modules or not _jax_will_call():
                 self.attach()
+            else:
+                self._ask_ahead()
 
     def attach(self) -> None:
         """Stand in JAX's place, once JAX is there. Where this JAX is not known, say so and stay away.
@@ -107,6 +110,22 @@ class Activation:
                 if strict:
                     raise
                 self.teller.tell(str(error))
+            self._ask_ahead()
+
+    def _ask_ahead(self) -> None:
+        """Have the remotes asked for what this start is likely to want, while the program imports and traces.
+
+        What JAX's options say is known once JAX is there. They may change until something is compiled: then what was
+        asked for is not used.
+        """
+        said = self._said
+        options = seam.read_options() if "jax" in sys.modules else None
+        if said is None or (options is None and said.directory is None):
+            return
+        if said.remote or (said.remote is None and options is not None and "://" in (options.cache_dir or "")):
+            from rewarm.jax_adapter import remotes
+
+            remotes.begin(resolve(said, HostOptions() if options is None else host_options(options)), self.teller.tell)
 
     def turn_off(self) -> None:
         """Put JAX's own function back, if nobody else has replaced it since."""

@@ -1,4 +1,7 @@
-"""The remotes of this process: opened once for each set of settings, fed with the plan, and drained at its end.
+"""The remotes of this process: opened once for each set of settings, asked for the plan, and drained at its end.
+
+The plan is asked for when rewarm turns on (`begin`), which knows the settings of that moment and no backend. When the
+first program is compiled its settings decide: of what was begun under others nothing is used.
 
 Not promised: that everything is sent when a process ends. It waits for `upload_seconds`, and what is left is sent by a
 later start in the same directory.
@@ -14,14 +17,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import seam
 from rewarm.ledger import Ledger
-from rewarm.sharing import Remotes, plans
+from rewarm.remote.guard import Guarded
+from rewarm.sharing import Remotes, packs, plans
+from rewarm.sharing.early import Early, Source
 from rewarm.sharing.forks import renew_in_child
-from rewarm.sharing.opening import open_remotes
+from rewarm.sharing.opening import open_guards, open_remotes
+from rewarm.sharing.plans import Plan
 from rewarm.store import LocalStore
 
 logger = logging.getLogger("rewarm")
@@ -29,39 +35,45 @@ logger = logging.getLogger("rewarm")
 # A wait at the end of a program that is longer than this, in seconds, says what it is for.
 _SILENT_FOR = 2.0
 
+# What is found out about the remotes waits for the plan and its packs, so many seconds at most.
+_PATIENCE = 30.0
+
+
+class _Begun(NamedTuple):
+    """What was asked of remotes before anything was compiled.
+
+    Attributes:
+      guards: the remotes, with nothing but their deadlines.
+      early: the plan of this start, and its packs.
+      program: what was started.
+    """
+
+    guards: list[Guarded]
+    early: Early
+    program: tuple[str, ...]
+
 
 class Sharing:
     """The remotes of one set of settings, in the life of this process."""
 
-    def __init__(self, in_force: Settings, store: LocalStore, ledger: Ledger, remotes: Remotes) -> None:
+    def __init__(self, in_force: Settings, store: LocalStore, ledger: Ledger, remotes: Remotes, begun: _Begun) -> None:
         self.remotes = remotes
         self._settings = in_force
         self._store = store
         self._ledger = ledger
-        self._program = plans.program_now()
+        self._begun = begun
         self._pid = os.getpid()
-        # At the end of a program no thread can be started (Python 3.12): then nothing is fetched ahead.
+        # At the end of a program no thread can be started (Python 3.12).
         with contextlib.suppress(RuntimeError, MemoryError):
-            threading.Thread(target=self._fetch_ahead, name="rewarm-plan", daemon=True).start()
+            threading.Thread(target=self._find_out, name="rewarm-probe", daemon=True).start()
 
-    def _fetch_ahead(self) -> None:
-        """What this program used before: its plan here, else that of a remote. In a thread of its own."""
+    def _find_out(self) -> None:
+        """See what the remotes do, after all that the program waits for. In a thread of its own."""
         try:
-            for plan_id in plans.ids_of(self._program):
-                keys = plans.read(self._store.root, plan_id) or self._plan_of_a_remote(plan_id)
-                if keys:
-                    self.remotes.fetch_ahead(keys)
-                    break
+            self._begun.early.finished(_PATIENCE)
             self.remotes.find_out()
         except Exception:
-            logger.debug("rewarm: no plan", exc_info=True)
-
-    def _plan_of_a_remote(self, plan_id: str) -> tuple[str, ...]:
-        for tier in self.remotes.tiers:
-            for namespace in tier.namespaces.read:
-                if keys := plans.fetch(tier.blobs, namespace, plan_id):
-                    return keys
-        return ()
+            logger.debug("rewarm: what the remotes do is not known", exc_info=True)
 
     def finish(self) -> None:
         """The process ends: keep the plan, and wait for what is under way, unless the user has no patience."""
@@ -80,14 +92,31 @@ class Sharing:
             )
 
     def _keep_plan(self) -> None:
-        keys = [event.key for event in self._ledger.events() if event.key and (event.stored or event.outcome == "hit")]
+        events = [event for event in self._ledger.events() if event.key and (event.stored or event.outcome == "hit")]
+        keys = tuple(dict.fromkeys(str(event.key) for event in events))
         if not keys or self._store.read_only:
             return
         with contextlib.suppress(Exception):
-            for plan_id in plans.ids_of(self._program):
-                data = plans.write(self._store.root, plan_id, self._program, keys)
+            packed = self._packed(keys, frozenset(str(event.key) for event in events if event.outcome == "miss"))
+            for plan_id in plans.ids_of(self._begun.program):
+                data = plans.write(self._store.root, plan_id, self._begun.program, Plan(keys, packed))
                 if data is not None:
                     self.remotes.uploads.add_hint(f"{plans.FOLDER}/{plan_id}", data)
+
+    def _packed(self, keys: tuple[str, ...], compiled: frozenset[str]) -> dict[str, str]:
+        """In which packs these entries lie; new packs are sent."""
+        early = self._begun.early
+        # A plan of another namespace names packs that are there and not where this one goes.
+        ours = early.found_in is None or early.found_in.namespace == self._settings.namespace
+        known = early.plan.packed if ours else {}
+        packed = {key: known[key] for key in keys if key in known and key not in early.lost}
+        head = "" if early.head in packed.values() else early.head
+        unpacked = [key for key in keys if key not in packed]
+        for inside, pack in self.remotes.new_packs(unpacked, compiled, len(keys), head=bool(head)):
+            name, head = head or packs.name_of(pack), ""
+            self.remotes.uploads.add_hint(f"{packs.FOLDER}/{name}", pack)
+            packed |= dict.fromkeys(inside, name)
+        return packed
 
 
 class _Patience:
@@ -110,6 +139,8 @@ class _Known:
 
     def __init__(self) -> None:
         self.sharings: dict[tuple[Any, ...], Sharing] = {}
+        self._about: tuple[Any, ...] = ()
+        self._begun: _Begun | None = None
         self.renew()
         renew_in_child(self, _Known.renew)
 
@@ -117,8 +148,38 @@ class _Known:
         """A child of fork: its parent's threads may have held the lock."""
         self.lock = threading.Lock()
 
+    def begun(self, in_force: Settings, tell: Callable[[str], None]) -> _Begun:
+        """What was begun for these settings, or is now. Under the lock.
+
+        Raises:
+          SettingError: an address cannot be used.
+          MissingClientError: a library is not installed.
+        """
+        about = tuple(getattr(in_force, name) for name in _THAT_COUNT_EARLY)
+        if self._begun is None or self._about != about:
+            guards, program = open_guards(in_force, tell), plans.program_now()
+            sources = [
+                Source(number, guard, namespace)
+                for number, guard in enumerate(guards)
+                for namespace in in_force.read_namespaces
+            ]
+            self._begun = _Begun(guards, Early(in_force.directory, sources, program), program)
+            self._about = about
+            self._begun.early.begin()
+        return self._begun
+
 
 _known = _Known()
+
+
+def begin(in_force: Settings, tell: Callable[[str], None]) -> None:
+    """Ask the remotes for the plan of this start, in threads, if these settings have any. Never raises."""
+    if in_force.remote and in_force.max_size != 0:
+        try:
+            with _known.lock:
+                _known.begun(in_force, tell)
+        except Exception:  # whoever compiles hears of it
+            logger.debug("rewarm: nothing is asked for ahead", exc_info=True)
 
 
 def remotes_of(in_force: Settings, store: LocalStore, ledger: Ledger, tell: Callable[[str], None]) -> Remotes:
@@ -133,12 +194,15 @@ def remotes_of(in_force: Settings, store: LocalStore, ledger: Ledger, tell: Call
     about = (store.read_only, *(getattr(in_force, name) for name in _THAT_COUNT))
     with _known.lock:
         if about not in _known.sharings:
-            remotes = open_remotes(in_force, store, tell, writes=seam.process_index() == 0)
-            _known.sharings[about] = Sharing(in_force, store, ledger, remotes)
+            begun = _known.begun(in_force, tell)
+            writes = seam.process_index() == 0
+            remotes = open_remotes(in_force, store, tell, writes=writes, guards=begun.guards, early=begun.early)
+            _known.sharings[about] = Sharing(in_force, store, ledger, remotes, begun)
             ledger.remotes.append(remotes)
         return _known.sharings[about].remotes
 
 
+_THAT_COUNT_EARLY = ("directory", "remote", "namespace", "read_namespaces")
 _THAT_COUNT = (
     "directory",
     "remote",

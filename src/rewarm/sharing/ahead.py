@@ -4,7 +4,7 @@ Not promised: that an entry is there when it is asked for. Whoever asks for one 
 is not begun yet is fetched at once by whoever asks, past the plan.
 
 Nothing here knows JAX, so no backend is chosen by it. Memory is bounded by the number of threads: each has one entry in
-hand, which it checks, keeps, and lets go.
+hand, or some small ones, which it checks, keeps, and lets go.
 
 Races, and their worst outcome:
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rewarm.sharing.forks import renew_in_child
 
@@ -30,13 +30,15 @@ class Ahead:
     """Fetches the entries of a plan.
 
     Args:
-      fetch: fetches one entry into the local store; returns whether it is there. Never raises.
-      threads: how many entries are fetched at the same time.
+      fetch: fetches entries into the local store. Never raises.
+      threads: how many calls of it run at the same time.
+      at_once: how many entries one call is for, at most.
     """
 
-    def __init__(self, fetch: Callable[[str], bool], *, threads: int = THREADS) -> None:
+    def __init__(self, fetch: Callable[[Sequence[str]], object], *, threads: int = THREADS, at_once: int = 1) -> None:
         self._fetch = fetch
         self._most = threads
+        self._at_once = at_once
         self._renew()
         renew_in_child(self, Ahead._renew)
 
@@ -76,21 +78,24 @@ class Ahead:
             self._planned.clear()
             self._open.clear()
 
-    def _take(self) -> str | None:
+    def _take(self) -> list[str]:
+        """The next entries; none where this thread is to end."""
+        taken: list[str] = []
         with self._lock:
-            while self._planned:
+            while self._planned and len(taken) < self._at_once:
                 key = self._planned.popleft()
                 if key in self._open:
                     self._open.discard(key)
                     self._under_way[key] = threading.Event()
-                    return key
-            self._threads -= 1
-            return None
+                    taken.append(key)
+            self._threads -= not taken
+        return taken
 
     def _work(self) -> None:
-        while (key := self._take()) is not None:
+        while keys := self._take():
             try:
-                self._fetch(key)
+                self._fetch(keys)
             finally:
                 with self._lock:
-                    self._under_way.pop(key).set()
+                    for key in keys:
+                        self._under_way.pop(key).set()

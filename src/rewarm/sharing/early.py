@@ -4,8 +4,8 @@ Not promised: that anything comes. Nothing here is needed, and nothing is checke
 here checks it, under the settings that are in force by then. Nothing knows JAX, so it may begin before there is a
 backend. What comes is at most `packs.MOST` packs, and is kept until it is taken.
 
-A program that asks while its plan is under way waits for it, a quarter of a second at most, and for the pack that is
-said to have its entry, as long as the remote may take to answer: its own request would take as long.
+A program that asks while its plan is under way waits for it, a quarter of a second at most in the whole start, and for
+the pack that is said to have its entry, five seconds at most: its own request would take about as long.
 
 Races, and their worst outcome:
 
@@ -18,7 +18,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,11 +32,13 @@ from rewarm.sharing.plans import Plan
 
 logger = logging.getLogger("rewarm")
 
-# How long a program waits for the plan, in seconds: three round trips around the world.
+# How long a program waits for the plan, once, and for a pack, in seconds.
 _PLAN_PATIENCE = 0.25
+_PACK_PATIENCE = 5.0
 
-# How many packs come at the same time.
-_THREADS = 4
+# How many packs come at the same time: over the connections on which plan and head were asked for, and so that each has
+# its part of a slow line.
+_THREADS = 3
 
 # A pack of which fewer entries are missing here is not worth its bytes.
 _WORTH = 4
@@ -79,6 +83,7 @@ class Early:
     Attributes:
       head: the name of the pack that is asked for together with the plan.
       plan: what is known of it by now.
+      found_in: which source it came from; `None`: it was here.
       lost: entries that were not in the pack that the plan names.
     """
 
@@ -98,12 +103,16 @@ class Early:
         self._left: list[str] = []
         self._heads: dict[Source, _Answer] = {}
         self._hear: Hearer | None = None
+        self._patient_until = math.inf
         self.plan = plans.NOTHING
+        self.found_in: Source | None = None
         self.lost: set[str] = set()
 
     def begin(self) -> None:
         """Look for the plan, in a thread. Where none can be started nothing comes."""
-        self._searching = _started(self._search, "rewarm-plan")
+        self._searching = True
+        if not _started(self._search, "rewarm-plan"):
+            self._searching = False
 
     def attach(self, hear: Hearer) -> None:
         """Tell `hear` what came until now and, in the threads of this, what comes."""
@@ -112,11 +121,13 @@ class Early:
             self._hear, self._left = hear, []
         hear(came, left)
 
-    def wait(self, key: str, seconds: float) -> None:
-        """The program wants this entry: wait for what is under way and likely to have it, for so long at most."""
+    def wait(self, key: str) -> None:
+        """The program wants this entry: wait for what is under way and likely to have it."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._searching, min(_PLAN_PATIENCE, seconds))
-            self._changed.wait_for(lambda: key not in self._coming, seconds)
+            now = time.monotonic()
+            self._patient_until = min(self._patient_until, now + _PLAN_PATIENCE)
+            self._changed.wait_for(lambda: not self._searching, max(0.0, self._patient_until - now))
+            self._changed.wait_for(lambda: key not in self._coming, _PACK_PATIENCE)
 
     def take(self, key: str) -> Packed | None:
         """What came of this entry, once."""
@@ -168,6 +179,7 @@ class Early:
                 return here[plan_id], self._sources
             for number, (asked_id, source) in enumerate(asked):
                 if asked_id == plan_id and (plan := answers[number].get()) and plan.keys:
+                    self.found_in = source
                     return plan, (source,)
         return plans.NOTHING, ()
 
@@ -197,7 +209,8 @@ class Early:
                     came = {key: Packed(blob, source) for key, blob in found.items()}
                     break
         finally:
-            due = [key for key, pack in self._coming.items() if pack == name]
+            with self._changed:
+                due = [key for key, pack in self._coming.items() if pack == name]
             self._tell({key: came[key] for key in due if key in came}, due, [key for key in due if key not in came])
 
     def _ask_for_pack(self, name: str, source: Source) -> dict[str, bytes]:

@@ -19,10 +19,10 @@ from rewarm.sharing import packs
 from rewarm.sharing.ahead import Ahead
 from rewarm.sharing.early import Early
 from rewarm.sharing.fleet import Fleet
-from rewarm.sharing.tier import LARGEST, RemoteTier, Traffic
+from rewarm.sharing.tier import LARGEST, CannotSignError, RemoteTier, Traffic
 from rewarm.sharing.uploads import Uploads
-from rewarm.store import LocalStore
-from rewarm.trust import Posture
+from rewarm.store import Copy, LocalStore
+from rewarm.trust import Posture, Trusted, UnusableKeyError
 
 logger = logging.getLogger("rewarm")
 
@@ -35,6 +35,9 @@ _AHEAD_LARGEST = 64 << 20
 # All that is fetched ahead in one process, in bytes, or half of what the store may hold where that is less: a plan that
 # somebody else wrote is not to push out what is here.
 _AHEAD_BYTES = 4 << 30
+
+# Entries that came in a pack are checked and kept so many at once: the program may have to wait for them.
+_UNPACKED_AT_ONCE = 16
 
 # New packs are made of what is in none when it is at least this part of a plan.
 _PART_OF_PLAN = 8
@@ -76,7 +79,7 @@ class Remotes:
             self._room = min(_AHEAD_BYTES, store.bounds.max_size // 2)
         self._ahead = Ahead(self._keep)
         # What came in packs waits for nobody: one thread, since all that it does keeps the program from its own work.
-        self._unpacking = Ahead(self._keep_packed, threads=1)
+        self._unpacking = Ahead(self._keep_packed, threads=1, at_once=_UNPACKED_AT_ONCE)
         self._early = early
         self._fleet = Fleet(self.tiers, None if store is None else store.root)
         if early is not None and store is not None:
@@ -89,11 +92,15 @@ class Remotes:
           RemoteError: a remote that `fails` gave no answer.
         """
         if self._early is not None:
-            self._early.wait(key, _PATIENCE)
-        for ahead in (self._unpacking, self._ahead):
-            if ahead.settle(key, _PATIENCE) and (kept := self._kept(key)) is not None:
-                return kept
-        fetched = self._unpacked(key) or self._fetch(key)
+            self._early.wait(key)
+        under_way = [ahead.settle(key, _PATIENCE) for ahead in (self._unpacking, self._ahead)]
+        # It may also have come since the program looked.
+        if (any(under_way) or key in self._came_from) and (kept := self._kept(key)) is not None:
+            return kept
+        unpacked = self._unpacked(key)
+        if unpacked is not None:
+            return Fetched(unpacked[1].data, unpacked[0], kept=self._put_copy(key, unpacked[1]))
+        fetched = self._fetch(key)
         if fetched is not None:
             self._came_from[key] = fetched.tier
         return fetched
@@ -158,21 +165,29 @@ class Remotes:
                 return Fetched(data, tier.place)
         return None
 
-    def _keep(self, key: str) -> bool:
+    def _keep(self, keys: Sequence[str]) -> None:
         """Have an entry in the local store, if any remote has it; in a thread of `Ahead`."""
         assert self._store is not None
+        [key] = keys
         if self._store.path(key).exists():
-            return True
+            return
         try:
             fetched = self._fetch(key, _AHEAD_LARGEST)
             if fetched is None or not self._has_room(len(fetched.data)):
-                return False
+                return
             seconds = open_entry(fetched.data, key).header.compile_seconds
-            self._store.put(key, fetched.data, seconds=seconds, durable=False)
+            self._store.put_copies({key: Copy(fetched.data, seconds)})
             self._came_from[key] = fetched.tier
         except Exception:
             logger.debug("rewarm: entry %s cannot be fetched ahead", key[:12], exc_info=True)
-        return key in self._came_from
+
+    def _put_copy(self, key: str, entry: Trusted) -> bool:
+        """Keep an entry that the program has in hand; returns whether it is."""
+        with contextlib.suppress(StoreError):
+            if self._store is not None:
+                self._store.put_copies({key: Copy(entry.data, entry.header.compile_seconds)})
+                return True
+        return False
 
     def new_packs(
         self, keys: Sequence[str], compiled: Container[str], planned: int, *, head: bool
@@ -199,41 +214,45 @@ class Remotes:
             yield list(blobs), packs.pack(blobs)
 
     def _blobs_for(self, tier: RemoteTier, keys: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """What would be put there of these entries, as far as they are here."""
+        """What would be put there of these entries, as far as they are here; nothing where they cannot be signed."""
         for key in keys:
-            with contextlib.suppress(StoreError, BadEntryError):
+            try:
                 entry = self._store.get(key, use=False) if self._store is not None else None
                 if entry is not None and len(entry) <= packs.LARGEST_ENTRY:
                     yield key, tier.as_put(key, entry)
+            except (StoreError, BadEntryError):
+                continue
+            except (CannotSignError, UnusableKeyError):
+                return
 
     def _hear(self, packed: Iterable[str], left: Iterable[str]) -> None:
         self._unpacking.start(packed)
         self._ahead.start(left)
 
-    def _keep_packed(self, key: str) -> bool:
-        """Have an entry that came in a pack in the local store; in a thread of `Ahead`."""
+    def _keep_packed(self, keys: Sequence[str]) -> None:
+        """Have entries that came in a pack in the local store; in a thread of `Ahead`."""
         assert self._store is not None
-        if not self._store.path(key).exists() and self._unpacked(key) is None:
-            self._ahead.start([key])
-        return key in self._came_from
+        found = {key: one for key in keys if (one := self._unpacked(key)) is not None}
+        self._ahead.start([key for key in keys if key not in found])
+        copies = {
+            key: Copy(one.data, one.header.compile_seconds)
+            for key, (_, one) in found.items()
+            if self._has_room(len(one.data))
+        }
+        with contextlib.suppress(StoreError):
+            self._store.put_copies(copies)
 
-    def _unpacked(self, key: str) -> Fetched | None:
-        """The entry that came in a pack, checked, and in the local store if it can be written there."""
+    def _unpacked(self, key: str) -> tuple[str, Trusted] | None:
+        """The entry that came in a pack, checked, and from which remote."""
         packed = self._early.take(key) if self._early is not None else None
         if packed is None:
             return None
         tier = self.tiers[packed.source.number]
-        data = tier.accept(packed.blob, key, packed.source.namespace)
-        if data is None:
+        entry = tier.accept(packed.blob, key, packed.source.namespace)
+        if entry is None:
             return None
-        kept = False
-        if self._store is not None and self._has_room(len(data)):
-            with contextlib.suppress(StoreError):
-                seconds = open_entry(data, key).header.compile_seconds
-                self._store.put(key, data, seconds=seconds, durable=False)
-                self._came_from[key] = tier.place
-                kept = True
-        return Fetched(data, tier.place, kept=kept)
+        self._came_from[key] = tier.place
+        return tier.place, entry
 
     def _came(self, key: str, tier: RemoteTier) -> bool:
         """Have an entry in the local store that another host may have made meanwhile."""

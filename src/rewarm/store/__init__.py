@@ -1,6 +1,6 @@
 """Stores: four verbs over immutable entries, and where they lie."""
 
 from rewarm.store.contract import EntryInfo, Store, check_key
-from rewarm.store.local import LocalStore
+from rewarm.store.local import Copy, LocalStore
 
-__all__ = ["EntryInfo", "LocalStore", "Store", "check_key"]
+__all__ = ["Copy", "EntryInfo", "LocalStore", "Store", "check_key"]

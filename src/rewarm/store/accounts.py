@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rewarm.policy import Bounds
@@ -210,10 +210,11 @@ class Accounts:
 
     # -- the journal -------------------------------------------------------------------------------------------
 
-    def note_put(self, key: str, known: Known) -> None:
-        """Add an entry's put to the journal of its directory. Never raises an `OSError`."""
-        self.refused.discard(f"{key[:2]}/{key}")  # it will be ours
-        self._note(key, lambda folder: usage.note_put(folder, key, known, self.modes))
+    def note_puts(self, puts: Mapping[str, Known]) -> None:
+        """Add the puts of entries of one directory to its journal. Never raises an `OSError`."""
+        for key in puts:
+            self.refused.discard(f"{key[:2]}/{key}")  # it will be ours
+        self._note(next(iter(puts)), lambda folder: usage.note_puts(folder, puts, self.modes))
 
     def note_use(self, key: str) -> None:
         """Add a use to the journal of an entry's directory. Never raises an `OSError`."""

@@ -59,13 +59,13 @@ class Known(NamedTuple):
 UNKNOWN = Known(0.0, 1)
 
 
-def note_put(folder: str, key: str, known: Known, modes: Modes) -> int:
-    """Add the line of a put; returns the bytes of the journal.
+def note_puts(folder: str, puts: Mapping[str, Known], modes: Modes) -> int:
+    """Add a line for each put, with one write; returns the bytes of the journal.
 
     Raises:
       OSError: it cannot be written.
     """
-    return small_files.append(Path(folder, NAME), _put(key, known), modes.file)
+    return small_files.append(Path(folder, NAME), _lines(puts), modes.file)
 
 
 def note_use(folder: str, key: str, modes: Modes) -> int:
@@ -101,8 +101,11 @@ def replace(folder: str, known: Mapping[str, Known], modes: Modes) -> None:
     Raises:
       OSError: it cannot be written; it is as it was.
     """
-    data = b"".join(_put(key, one) for key, one in known.items())
-    small_files.replace(Path(folder, NAME), data, modes.file)
+    small_files.replace(Path(folder, NAME), _lines(known), modes.file)
+
+
+def _lines(known: Mapping[str, Known]) -> bytes:
+    return b"".join(_put(key, one) for key, one in known.items())
 
 
 def _put(key: str, known: Known) -> bytes:
