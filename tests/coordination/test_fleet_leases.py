@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -426,3 +427,29 @@ def test_ctrl_c_leaves_no_lease(blobs: FolderBlobs, processes: Processes, outcom
     interrupted.line("then leads", 5)
     interrupted.home()
     assert names(blobs) == ([] if outcome == "leads" else [NAME])
+
+
+def test_a_process_that_was_silent_once_is_not_waited_for_again(blobs: FolderBlobs) -> None:
+    """It died, and left a lease for each of its programs."""
+    leases = quick(blobs)
+    keys = [hashlib.sha256(f"{number}".encode()).hexdigest() for number in range(6)]
+    for number, key in enumerate(keys):
+        blobs.put(f"ns/leases/{key}", f"rewarm lease 1 0123456789abcdef-77-{number:08x} 3 0.2\n".encode())
+    waited = []
+    for key in keys:
+        with leases.lead(key, lambda: False) as lead:
+            assert lead.outcome == "leads"
+            waited.append(lead.seconds)
+    assert waited[0] > 1.4
+    assert max(waited[1:]) < 1.0
+
+
+def test_after_three_silent_ones_nobody_is_waited_for(blobs: FolderBlobs) -> None:
+    leases = quick(blobs)
+    outcomes = []
+    for number in range(5):
+        key = hashlib.sha256(f"{number}".encode()).hexdigest()
+        blobs.put(f"ns/leases/{key}", f"rewarm lease 1 0123456789abcdef-{number}-00000000 3 0.2\n".encode())
+        with leases.lead(key, lambda: False) as lead:
+            outcomes.append((lead.outcome, lead.seconds > 1.4))
+    assert outcomes == [("leads", True)] * 3 + [("alone", False)] * 2

@@ -13,7 +13,9 @@ silent when its lease has not changed for `silence` seconds by the clock of the 
 
 How long others are delayed by a leader that does not finish, beyond its last beat: by `silence` and one pause of 2 s,
 as long as the remote answers at once; the time that it takes to answer adds to each. Then one of those that wait puts
-its own lease over the silent one, and the others wait for that.
+its own lease over the silent one, and the others wait for that. A process that was found silent is not waited for
+again, whatever else it left; and who has waited for three silent ones waits for nobody any more: it leads where there
+is no lease, and compiles without one elsewhere.
 
 Races, and their worst outcome, which is that a program is compiled twice:
 
@@ -46,6 +48,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.25, 2.0, 1.5
 _SETTLE = 0.25
 _BYTES = 512
 _KEPT = 120.0
+
+# After how many silent leaders a process waits for nobody any more.
+_SILENT_ONES = 3
 
 
 class FleetLeases:
@@ -80,6 +85,7 @@ class FleetLeases:
         self.patience = patience
         self.pulse = Pulse(beat)
         self.leading: dict[str, _Lease] = {}
+        self.silent: set[bytes] = set()
 
     def lead(self, key: str, found: Callable[[], bool]) -> AbstractContextManager[Lead]:
         """Lead `key` inside the block, or wait for whoever does.
@@ -190,6 +196,11 @@ class _Lease:
         return f"{self._owner}{self._beats} {self._leases.every:g}\n".encode("ascii")
 
 
+def _process_of(data: bytes) -> bytes:
+    """What of a lease names the process that put it; of something else a part of it."""
+    return data[:_BYTES].rpartition(b" ")[0].rpartition(b" ")[0].rpartition(b"-")[0] or data[:64]
+
+
 class _FleetTurn(Turn):
     kind: ClassVar[str] = FLEET
 
@@ -229,9 +240,15 @@ class _FleetTurn(Turn):
             if self._is_late():
                 return self._lead("alone", f"another host has it in hand for more than {self._patience:.0f} s")
             left = self._leases.silence - (time.monotonic() - since)
+            leader = _process_of(data)
+            if leader in self._leases.silent and seen != was_put_over:
+                left = 0.0
+            if left > 0 and len(self._leases.silent) >= _SILENT_ONES:
+                return self._lead("alone", "another host has it in hand, and too many of them were silent")
             if left <= 0:
                 if seen == was_put_over:
                     return self._lead("alone", "the remote does not keep a lease that is put")
+                self._leases.silent.add(leader)
                 lease.take_over()
                 was_put_over = seen
                 left, why = _SETTLE, "the host that had it in hand is silent"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 from rewarm.remote.address import Address
@@ -33,6 +34,7 @@ from rewarm.remote.object_errors import code_of, names_a_missing_place, status_o
 from rewarm.remote.object_stores import Meta, Result, Store, open_store
 
 _PAGE = 1000
+_MOMENT = 0.1
 # What an HTTP server answers that does not know PROPFIND.
 _NO_LISTS = (400, 405, 501)
 # obstore's exceptions, by name, so that nothing of it is imported here.
@@ -89,9 +91,13 @@ class ObjectBlobs:
             with contextlib.suppress(_NotAskableError):
                 return self._create(store, name, data)
         try:
-            store.put(name, data, mode="overwrite", use_multipart=False)
-        except Exception as error:  # noqa: BLE001 - as in `get`
-            raise self._failed_put(error) from None
+            self._overwrite(store, name, data)
+        except NoSuchPlaceError:
+            if not self._web:
+                raise
+            # Of two that make the folders above their blobs at the same moment one is told that they are not there.
+            time.sleep(_MOMENT)
+            self._overwrite(store, name, data)
         return True
 
     def delete(self, name: str) -> None:
@@ -139,6 +145,12 @@ class ObjectBlobs:
                 raise _NotAskableError from None
             raise self._failed_put(error) from None
         return True
+
+    def _overwrite(self, store: Store, name: str, data: bytes) -> None:
+        try:
+            store.put(name, data, mode="overwrite", use_multipart=False)
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            raise self._failed_put(error) from None
 
     def _failed_put(self, error: Exception) -> RemoteError:
         if not self._web:

@@ -11,18 +11,28 @@ only reads asks for none: what it compiled, nobody would get.
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rewarm import policy
 from rewarm.coordination import FleetLeases, Lead
 from rewarm.sharing import known_places
+from rewarm.sharing.forks import renew_in_child
 from rewarm.sharing.known_places import Known
 from rewarm.sharing.tier import RemoteTier
+from rewarm.telling import Teller
 
 # Who waits for another host's compilation does so for this long, in seconds. Leases are not signed: whoever may write
 # to the remote can keep others waiting until then, once for each program and start.
 _PATIENCE = 900.0
+
+# A wait that is longer than this, in seconds, says what it is for, once in a process.
+_SILENT_FOR = 2.0
+
+# How many requests finding out about a remote takes.
+_LOOKS = 6
 
 
 class Fleet:
@@ -37,16 +47,25 @@ class Fleet:
         self._root = root
         self._written = [tier for tier in tiers if tier.writes]
         self._known: dict[str, Known | None] = {}
+        self._asked: set[str] = set()
         self._leases: dict[str, FleetLeases] = {}
+        self._teller = Teller()
+        self._renew()
+        renew_in_child(self, Fleet._renew)
         self._unsure = [tier for tier in self._written if tier.keeps_only_new is None]
         if root is not None:
             self._known = {tier.place: known_places.read(root, tier) for tier in self._unsure}
 
+    def _renew(self) -> None:
+        self._looking = threading.Lock()
+
     def find_out(self) -> None:
-        """Look at the remotes of which nothing is known, or not any more; takes some round trips."""
-        for tier in self._unsure:
-            if self._root is not None and self._known.get(tier.place) is None:
-                self._known[tier.place] = known_places.find_out(self._root, tier)
+        """Look at the remotes of which nothing is known, or not any more, once; takes some round trips."""
+        with self._looking:
+            for tier in self._unsure:
+                if self._root is not None and tier.place not in self._asked and self._known.get(tier.place) is None:
+                    self._asked.add(tier.place)
+                    self._known[tier.place] = known_places.find_out(self._root, tier)
 
     def lead(self, key: str, size: int, found: Callable[[RemoteTier], bool]) -> contextlib.AbstractContextManager[Lead]:
         """Lead `key` among the hosts, or wait for the one that does; see `FleetLeases.lead`.
@@ -57,11 +76,14 @@ class Fleet:
           found: whether a remote has the entry by now; who finds it has it in the local store.
         """
         tier = self._keeper()
+        if tier is None and any(policy.is_worth_a_lease(size, _LOOKS * one.round_trip) for one in self._unsure):
+            self.find_out()
+            tier = self._keeper()
         if tier is None:
             return contextlib.nullcontext(Lead("alone", 0.0, "no remote keeps leases"))
         if not policy.is_worth_a_lease(size, tier.round_trip):
             return contextlib.nullcontext(Lead("alone", 0.0, "it is not worth a lease"))
-        return self._leases_of(tier).lead(key, lambda: found(tier))
+        return self._leases_of(tier).lead(key, self._look(tier, found))
 
     def keep(self, key: str) -> tuple[RemoteTier, Callable[[], None]] | None:
         """Inside the block of a leader: let the lease last until what is returned is called, which is to be done when
@@ -76,6 +98,17 @@ class Fleet:
         """The process ends: wait until the leases that ended are withdrawn, for two seconds at most."""
         for leases in self._leases.values():
             leases.close()
+
+    def _look(self, tier: RemoteTier, found: Callable[[RemoteTier], bool]) -> Callable[[], bool]:
+        since = time.monotonic()
+
+        def look() -> bool:
+            if time.monotonic() - since > _SILENT_FOR:
+                line = f"waiting for a program that another host compiles (its lease is in {tier.place})"
+                self._teller.tell(f"{line}, for {_PATIENCE:.0f} s at most", kind="waits")
+            return found(tier)
+
+        return look
 
     def _keeper(self) -> RemoteTier | None:
         return next((tier for tier in self._written if self._keeps_leases(tier)), None)

@@ -30,7 +30,17 @@ from rewarm.remote.blobs import (
 )
 from rewarm.sharing.forks import renew_in_child
 from rewarm.store.contract import EntryInfo, is_key
-from rewarm.trust import Keyring, Posture, RefusedEntryError, Trusted, UnusableKeyError, signed, trusted, unsigned_entry
+from rewarm.trust import (
+    STRANGER,
+    Keyring,
+    Posture,
+    RefusedEntryError,
+    Trusted,
+    UnusableKeyError,
+    signed,
+    trusted,
+    unsigned_entry,
+)
 
 # Of one blob, in bytes: an executable of a gigabyte is none that XLA makes.
 LARGEST = 1 << 30
@@ -255,6 +265,8 @@ class RemoteTier:
         with self._lock:
             self._refused[error.reason] += 1
         line = f"{self.place}: entry {key[:12]} is refused: {error}; more of this kind are only counted"
+        if error.reason == STRANGER and self.writes:
+            line += ". What is compiled here is put in its place: trust that key, or use a namespace of your own"
         self._tell_once((error.reason, error.signer or ""), line)
 
     def _tell_once(self, kind: tuple[str, str], line: str) -> None:

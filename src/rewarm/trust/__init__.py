@@ -3,7 +3,7 @@
 Not promised: secrecy. Entries are signed, not encrypted.
 """
 
-from rewarm.trust.errors import RefusedEntryError, UnusableKeyError
+from rewarm.trust.errors import STRANGER, RefusedEntryError, UnusableKeyError
 from rewarm.trust.frame import Trusted, signed, trusted, unsigned_entry
 from rewarm.trust.keyring import Keyring, KeySources, default_folder, load
 from rewarm.trust.keys import Algorithm, SigningKey, TrustedKey
@@ -11,6 +11,7 @@ from rewarm.trust.posture import POSTURES, Posture, as_posture
 
 __all__ = [
     "POSTURES",
+    "STRANGER",
     "Algorithm",
     "KeySources",
     "Keyring",
