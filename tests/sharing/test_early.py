@@ -464,3 +464,27 @@ def test_threads_that_ask_beside_the_unpacking_have_all_of_it(tmp_path: Path, ht
     assert entries_asked_for(http) == 0
     until(lambda: len(list(start.store.scan())) == 200)
     assert LocalStore(tmp_path / "cache").total()[1] == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a name can be held without a file on Linux alone")
+def test_of_the_processes_of_a_host_one_asks(tmp_path: Path, http: HttpCache) -> None:
+    share(http, range(60))
+    http.get_delay = 0.3
+    first, second = Start(tmp_path / "cache", http.url), Start(tmp_path / "cache", http.url)
+    first.early.begin()
+    second.early.begin()
+    assert (first.early.yields, second.early.yields) == (False, True)
+    assert second.early.finished(0.1)
+    elsewhere = Start(tmp_path / "another", http.url)
+    elsewhere.early.begin()
+    assert not elsewhere.early.yields
+    assert first.early.finished(10)
+    assert [first.had(number) for number in range(60)] == [True] * 60
+    until(lambda: len(list(first.store.scan())) == 60)
+    assert [second.had(number) for number in range(60)] == [True] * 60
+    assert elsewhere.early.finished(10)
+    assert entries_asked_for(http) == 0
+    later = Start(tmp_path / "cache", http.url)
+    later.early.begin()
+    assert not later.early.yields, "the turn ends with the asking"
+    assert later.early.finished(10)

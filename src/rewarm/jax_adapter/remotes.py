@@ -96,6 +96,8 @@ class Sharing:
         keys = tuple(dict.fromkeys(str(event.key) for event in events))
         if not keys or self._store.read_only:
             return
+        if self._begun.early.yields and all(event.outcome == "hit" for event in events):
+            return  # its plan is that of the process that asked for it
         with contextlib.suppress(Exception):
             packed = self._packed(keys, frozenset(str(event.key) for event in events if event.outcome == "miss"))
             for plan_id in plans.ids_of(self._begun.program):

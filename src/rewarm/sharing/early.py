@@ -7,6 +7,9 @@ backend. What comes is at most `packs.MOST` packs, and is kept until it is taken
 A program that asks while its plan is under way waits for it, a quarter of a second at most in the whole start, and for
 the pack that is said to have its entry, five seconds at most: its own request would take about as long.
 
+Of the processes of a host that start the same program at once, with one directory, one asks (on Linux, where a name for
+that can be held without a file). The others find in the directory what it fetched, or fetch it when they want it.
+
 Races, and their worst outcome:
 
 * a plan that comes while the program asks for one of its entries: that entry is fetched twice.
@@ -16,9 +19,14 @@ Races, and their worst outcome:
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import hashlib
 import logging
 import math
+import os
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -85,6 +93,7 @@ class Early:
       plan: what is known of it by now.
       found_in: which source it came from; `None`: it was here.
       lost: entries that were not in the pack that the plan names.
+      yields: another process of this host asks; nothing comes here.
     """
 
     def __init__(self, root: Path, sources: Iterable[Source], program: Sequence[str]) -> None:
@@ -92,10 +101,15 @@ class Early:
         self._sources = tuple(sources)
         self._ids = plans.ids_of(program)
         self.head = next(iter(self._ids), "")
+        self._turn: socket.socket | None = None
         self._renew()
         renew_in_child(self, Early._renew)
 
     def _renew(self) -> None:
+        if self._turn is not None:  # in a child of fork it is the parent's
+            self._turn.close()
+            self._turn = None
+        self.yields = False
         self._changed = threading.Condition()
         self._searching = False
         self._coming: dict[str, str] = {}
@@ -109,7 +123,10 @@ class Early:
         self.lost: set[str] = set()
 
     def begin(self) -> None:
-        """Look for the plan, in a thread. Where none can be started nothing comes."""
+        """Look for the plan, in a thread, unless another process does. Where none can be started nothing comes."""
+        if not self._takes_turn():
+            self.yields = True
+            return
         self._searching = True
         if not _started(self._search, "rewarm-plan"):
             self._searching = False
@@ -139,9 +156,31 @@ class Early:
         with self._changed:
             return self._changed.wait_for(lambda: not (self._searching or self._coming), seconds)
 
+    def _takes_turn(self) -> bool:
+        """Whether no other process of this host is asking for the same. A name in the abstract namespace of sockets
+        (unix(7)) is held until it is closed, whatever ends its process."""
+        if not (self._sources and self.head and sys.platform == "linux"):
+            return True
+        about = f"{os.getuid()} {self._root} {self.head} {[(one.blobs.place, one.namespace) for one in self._sources]}"
+        turn = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            turn.bind(f"\0rewarm-plan-{hashlib.sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()}")
+        except OSError as error:
+            turn.close()
+            return error.errno != errno.EADDRINUSE
+        self._turn = turn
+        return True
+
     # -- in threads --------------------------------------------------------------------------------------------
 
     def _search(self) -> None:
+        try:
+            self._look_for_all()
+        finally:
+            if self._turn is not None:
+                self._turn.close()
+
+    def _look_for_all(self) -> None:
         plan, wanted, left = plans.NOTHING, dict[str, list[str]](), list[str]()
         sources: tuple[Source, ...] = ()
         try:
