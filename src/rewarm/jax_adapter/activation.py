@@ -119,8 +119,10 @@ class Activation:
         asked for is not used.
         """
         said = self._said
+        if said is None:
+            return
         options = seam.read_options() if "jax" in sys.modules else None
-        if said is None or (options is None and said.directory is None):
+        if options is None and said.directory is None:
             return
         if said.remote or (said.remote is None and options is not None and "://" in (options.cache_dir or "")):
             from rewarm.jax_adapter import remotes
