@@ -341,7 +341,7 @@ def test_an_answer_that_comes_while_the_interpreter_goes_does_not_abort_it(remot
             sleep(0.6)
             write(1, b"gone")
     sys.slow = Slow()  # goes last, when threads are not let on any more
-    def ask():  # on a busy machine the deadline may come first, and what a thread of its own says then is no matter here
+    def ask():  # on a busy machine the deadline may come first, and a thread would say so
         try:
             get(guard)
         except RemoteError:
