@@ -20,6 +20,20 @@ pytest.register_assert_rewrite("rewarm.store.conformance", "rewarm.remote.confor
 # What a developer's shell may hold and a test must not see.
 _FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "LIBTPU")
 
+# Compiles for some seconds, in one program that is large enough for a lease, and says when it begins.
+SLOW = """
+import jax, numpy as np, jax.numpy as jnp
+
+def f(x):
+    for i in range(120):
+        x = jnp.tanh(x @ x) * (1 + i)
+    return jax.grad(lambda y: (y @ y).sum())(x).sum()
+
+lowered = jax.jit(f).lower(np.ones((16, 16), np.float32))
+print("begins", flush=True)
+print(float(lowered.compile()(np.ones((16, 16), np.float32))), flush=True)
+"""
+
 
 @dataclass(frozen=True)
 class Run:

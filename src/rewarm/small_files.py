@@ -39,10 +39,11 @@ def modes_in(folder: Path) -> Modes:
     return PRIVATE
 
 
-def replace(path: Path, data: bytes, mode: int | None = None) -> None:
+def replace(path: Path, data: bytes, mode: int | None = None, *, durable: bool = False) -> None:
     """Make `data` the content of `path`: who reads finds the old content or the new. Of two that write the later wins.
 
-    The file has this `mode` whatever the umask; by default that of its folder's files (`modes_in`).
+    The file has this `mode` whatever the umask; by default that of its folder's files (`modes_in`). A `durable` one is
+    whole after a power cut, too, once its folder is synced.
 
     Raises:
       OSError: it cannot be written. Nothing is left behind.
@@ -54,6 +55,9 @@ def replace(path: Path, data: bytes, mode: int | None = None) -> None:
         with os.fdopen(descriptor, "wb") as file:
             _give_mode(descriptor, mode)
             file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

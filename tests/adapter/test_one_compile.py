@@ -10,22 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Run, clean_environment
-
-# Compiles for some seconds, and says when it begins.
-SLOW = """
-import jax, numpy as np, jax.numpy as jnp
-from jax._src import compiler
-
-def f(x):
-    for i in range(120):
-        x = jnp.tanh(x @ x) * (1 + i)
-    return jax.grad(lambda y: (y @ y).sum())(x).sum()
-
-lowered = jax.jit(f).lower(np.ones((16, 16), np.float32))
-print("begins", flush=True)
-print(float(lowered.compile()(np.ones((16, 16), np.float32))), flush=True)
-"""
+from conftest import SLOW, Run, clean_environment
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

@@ -120,5 +120,8 @@ class Fleet:
         return known is not None and known.only_new and known.may_delete
 
     def _leases_of(self, tier: RemoteTier) -> FleetLeases:
-        made = FleetLeases(tier.blobs, tier.namespaces.write, enforces=True, patience=_PATIENCE)
-        return self._leases.setdefault(tier.place, made)
+        leases = self._leases.get(tier.place)
+        if leases is None:
+            made = FleetLeases(tier.blobs, tier.namespaces.write, enforces=True, patience=_PATIENCE)
+            leases = self._leases.setdefault(tier.place, made)
+        return leases

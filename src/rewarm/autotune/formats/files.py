@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rewarm import small_files
 from rewarm.autotune.formats.errors import TuningFormatError
 from rewarm.autotune.formats.findings import Finding, Place, error
 from rewarm.small_files import PRIVATE, Modes
@@ -121,21 +121,7 @@ def _make_folders(folder: Path, mode: int) -> None:
 
 
 def _write_one(path: Path, data: bytes, mode: int) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
-        with os.fdopen(descriptor, "wb") as file:
-            # The umask took from the mode what others were meant to have.
-            with contextlib.suppress(OSError):
-                os.fchmod(descriptor, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    small_files.replace(path, data, mode, durable=True)
 
 
 def _sync_folder(folder: Path) -> None:
