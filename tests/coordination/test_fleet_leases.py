@@ -110,7 +110,7 @@ def test_where_new_blobs_are_not_enforced_nobody_leads(blobs: FolderBlobs) -> No
 
 
 def test_what_the_leader_did_not_store_is_compiled_by_all_at_once(processes: Processes) -> None:
-    everybody = processes.start_at_once("go(); resolve(fleet(), 1.5, store=False)", 4)
+    everybody = processes.start_at_once("leases = fleet(); go(); resolve(leases, 1.5, store=False); leases.close()", 4)
     lines = [one.home() for one in everybody]
     assert len(processes.compilations()) == 4
     waited = [float(said[1].split()[1]) for said in lines if said[1].startswith("waited")]
