@@ -281,8 +281,9 @@ def _query(kind: _Kind, shown: str, query: str) -> dict[str, str]:
             raise ValueError(f'{shown} takes name=value, found another part (inside a value "&" is spelled %26)')
         if name not in good:
             # Behind a secret, this may be the rest of it.
-            found = repr(name) if _PLAIN.issuperset(values) else "another name"
-            raise ValueError(f"{shown} takes {_one_of(good)}, found {found}{_closest(name, good)}")
+            found = repr(name) if _PLAIN.issuperset(values) else "of such a name"
+            close = _closest(name, good) or "."
+            raise ValueError(f"{shown} has no option {found}{close} Its options are {_one_of(good)}")
         if name in values:
             raise ValueError(f"{shown} takes {name!r} once, found it twice")
         values[name] = _decoded(shown, name, value)
