@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from remote_fixtures import *  # noqa: F403 - fixtures
+from servers import Server
 
 from conftest import SLOW, Run, clean_environment
 
 
 class Fleet:
-    """Hosts, and the folder that is their remote."""
+    """Hosts, and their remote: a folder, if no other is said."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, remote: str = "") -> None:
         self.folder = folder
+        self.remote = remote or f"file://{folder}/remote"
         self.program = folder / "slow.py"
         self.program.write_text(SLOW)
         (folder / "remote").mkdir()
@@ -26,7 +31,7 @@ class Fleet:
     def start(self, host: str, options: str = "trust=store") -> subprocess.Popen[str]:
         env = clean_environment(
             REWARM_DIR=str(self.folder / host),
-            REWARM_REMOTE=f"file://{self.folder}/remote?{options}",
+            REWARM_REMOTE=f"{self.remote}{'&' if '?' in self.remote else '?'}{options}",
             REWARM_STATS="json",
             XDG_CONFIG_HOME=str(self.folder / "config"),
         )
@@ -49,15 +54,38 @@ def begun(process: subprocess.Popen[str]) -> None:
 
 
 def test_one_host_compiles_and_the_others_take_its_entry(fleet: Fleet) -> None:
+    one_compiles(fleet)
+    assert fleet.leases() == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["moto", "valkey"])
+def test_one_host_compiles_over_servers(kind: str, server: Callable[[str], Server], tmp_path: Path) -> None:
+    one_compiles(Fleet(tmp_path, server(kind).address("fleet")))
+
+
+@pytest.mark.campaign
+def test_where_the_remote_keeps_no_leases_each_compiles_and_none_waits(
+    server: Callable[[str], Server], tmp_path: Path
+) -> None:
+    stats = at_once(Fleet(tmp_path, server("rclone-webdav").address("fleet")))
+    assert [(one["misses"], one["seconds_waiting"] < 0.2) for one in stats] == [(1, True)] * 4
+
+
+def at_once(fleet: Fleet) -> list[dict[str, Any]]:
+    """What four hosts that start the program at the same time say of themselves."""
     processes = [fleet.start(f"host{number}") for number in range(4)]
     ended = [process.communicate(timeout=200) for process in processes]
     assert {process.returncode for process in processes} == {0}, ended
     assert len({out for out, _ in ended}) == 1
-    stats = [Run(0, out, err).stats for out, err in ended]
+    return [Run(0, out, err).stats for out, err in ended]
+
+
+def one_compiles(fleet: Fleet) -> None:
+    stats = at_once(fleet)
     assert sorted(one["misses"] for one in stats) == [0, 0, 0, 1], [one["misses"] for one in stats]
     assert sum(one["seconds_waiting"] > 0.2 for one in stats) == 3
     assert [one["remotes"][0]["hits"] for one in stats].count(1) == 3
-    assert fleet.leases() == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

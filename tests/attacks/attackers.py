@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import importlib
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import servers
 
 from rewarm.envelope import Header, open_entry, seal
 from rewarm.remote.address import parse
@@ -36,11 +35,6 @@ def remote(kind: str, folder: Path) -> Iterator[str]:
     if kind == "folder":
         yield place.as_uri()
         return
-    sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-    try:
-        servers = importlib.import_module("servers")
-    finally:
-        del sys.path[0]
     try:
         with getattr(servers, kind)(place) as server:
             yield server.address("jax")

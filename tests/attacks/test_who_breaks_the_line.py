@@ -7,7 +7,6 @@ that changed on its way is used. What each fault is to a single request is in `t
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fault_proxy as faults
 import pytest
 from attackers import client, name_of, remote
 
@@ -28,12 +28,6 @@ from rewarm.remote.guard import Guarded
 from rewarm.sharing import RemoteTier
 from rewarm.trust import Keyring, Posture, signed
 from shared_remotes import MAIN, Machine, a_key, http_cache
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-try:
-    faults: Any = importlib.import_module("fault_proxy")
-finally:
-    del sys.path[0]
 
 PROGRAMS = 6
 DEADLINE = 1.0

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import servers
 from test_sharing_commands import fill, keys
 
 from conftest import Run, clean_environment, execute
@@ -34,15 +33,6 @@ def one(tmp_path: Path) -> Machine:
 def shared(tmp_path: Path) -> Path:
     (tmp_path / "shared").mkdir()
     return tmp_path / "shared"
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-    try:
-        yield importlib.import_module("servers")
-    finally:
-        del sys.path[0]
 
 
 def refused(machine: Machine, *arguments: str, code: int = 1, prefix: tuple[str, ...] = (), **env: str) -> str:
@@ -105,7 +95,7 @@ def test_folders_that_are_not_there(one: Machine, shared: Path, command: list[st
         assert "make it, or correct the address" in line
 
 
-def test_buckets_that_are_not_there(one: Machine, tmp_path: Path, servers: ModuleType) -> None:
+def test_buckets_that_are_not_there(one: Machine, tmp_path: Path) -> None:
     try:
         with servers.moto(tmp_path) as server:
             address = server.address().replace(server.url, "s3://no-such-bucket")

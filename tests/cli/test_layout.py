@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+import servers
 
 from conftest import Run, clean_environment, execute
 from rewarm.cli import layout
@@ -65,11 +65,6 @@ def test_a_program_leaves_nothing_that_is_unknown(used: Machine) -> None:
 
 
 def test_what_is_found_out_of_a_bucket_is_known(tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-    try:
-        servers = importlib.import_module("servers")
-    finally:
-        del sys.path[0]
     machine = Machine.named("one", tmp_path)
     wait = """
 import pathlib, sys, time

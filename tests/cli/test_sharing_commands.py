@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import servers
 
 from conftest import Run, clean_environment, execute
 from rewarm.envelope import Header, seal
@@ -108,11 +109,6 @@ def test_sync_without_a_remote_a_key_or_an_answer(one: Machine, url: str) -> Non
 
 @pytest.mark.skipif(importlib.util.find_spec("moto") is None, reason="no moto")
 def test_sync_over_s3(one: Machine, other: Machine, tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-    try:
-        servers = importlib.import_module("servers")
-    finally:
-        del sys.path[0]
     try:
         with servers.moto(tmp_path) as server:
             address = server.address("prefix")

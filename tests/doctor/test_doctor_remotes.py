@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import shutil
 import socket
 import subprocess
@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import servers
 from examined import Examined, bare_python, doctor
 
 from conftest import clean_environment, execute
@@ -50,15 +50,6 @@ def one(tmp_path: Path) -> Machine:
 def shared(tmp_path: Path) -> Path:
     (tmp_path / "shared").mkdir()
     return tmp_path / "shared"
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "remote"))
-    try:
-        yield importlib.import_module("servers")
-    finally:
-        del sys.path[0]
 
 
 # -- one that is well, and none ------------------------------------------------------------------------------------
@@ -133,9 +124,7 @@ def test_an_address_that_is_none(one: Machine, shared: Path) -> None:
         assert check["found"].endswith("programs go on without any remote")
 
 
-def test_a_folder_and_a_bucket_that_are_not_there(
-    one: Machine, shared: Path, tmp_path: Path, servers: ModuleType
-) -> None:
+def test_a_folder_and_a_bucket_that_are_not_there(one: Machine, shared: Path, tmp_path: Path) -> None:
     assert "the folder is not there" in look(one, f"{shared.as_uri()}/nowhere").the("remote")[1]
     (shared / "file").write_text("x")
     assert look(one, f"{shared.as_uri()}/file").the("remote")[0] == "problem"
@@ -231,7 +220,7 @@ def test_a_namespace_that_is_written_and_not_read(one: Machine, shared: Path) ->
 
 
 @contextmanager
-def _redis(tmp_path: Path, servers: ModuleType, *options: str) -> Iterator[str]:
+def _redis(tmp_path: Path, *options: str) -> Iterator[str]:
     program = shutil.which("redis-server")
     if program is None or importlib.util.find_spec("redis") is None:
         pytest.skip("no redis-server, or no client")
@@ -258,9 +247,9 @@ def _redis(tmp_path: Path, servers: ModuleType, *options: str) -> Iterator[str]:
     ],
 )
 def test_a_redis_that_keeps_growing_or_fills_up(
-    one: Machine, tmp_path: Path, servers: ModuleType, options: tuple[str, ...], words: str
+    one: Machine, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    with _redis(tmp_path, servers, *options) as url:
+    with _redis(tmp_path, *options) as url:
         found = look(one, url)
     assert found.the("remote")[0] == found.the("one compile")[0] == "ok"
     assert [words in check["found"] for check in found.of("redis")] == ([True] if words else [])
