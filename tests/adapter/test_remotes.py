@@ -9,12 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from remote_fixtures import *  # noqa: F403 - fixtures
+from servers import Server
 
-from conftest import Program, Run, clean_environment, entries
+from conftest import SLOW, Program, Run, clean_environment, entries
 from rewarm.sharing.markers import FOLDER as MARKERS
 from shared_remotes import HttpCache, Machine, http_cache
 
@@ -154,7 +156,7 @@ def test_the_end_waits_no_longer_than_it_may_and_a_later_start_sends_the_rest(
     assert took < 15.0
     assert http.entries() == []
     assert len(marked(one)) == 1
-    assert ["still on their way" in line for line in run.warnings()] == [True]
+    assert ["still on the way" in line for line in run.warnings()] == [True]
     http.put_delay = 0.0
     other_program = "import jax, numpy as np; jax.jit(lambda x: x - 3)(np.ones(3, np.float32))"
     program(other_program, **one.env(http.url + "?deadline=40"))
@@ -205,7 +207,7 @@ def test_ctrl_c_at_the_end_leaves_at_once(http: HttpCache, tmp_path: Path) -> No
     assert seen
     assert time.monotonic() - since < 3.0
     assert "Traceback" not in err
-    assert "still on their way" in err
+    assert "still on the way" in err
     assert len(marked(one)) == 1
 
 
@@ -600,6 +602,25 @@ def test_jax_own_spelling_of_a_remote(program: Program, http: HttpCache, tmp_pat
     assert [path.name for path in tmp_path.iterdir() if ":" in path.name] == []
 
 
+@pytest.mark.parametrize("kind", ["moto", "gcs"])
+def test_jax_own_spelling_over_servers(
+    kind: str, program: Program, server: Callable[[str], Server], tmp_path: Path
+) -> None:
+    """The option of JAX instead of its variable; another machine finds what the first one stored, under `explain`."""
+    source = f"""
+    import jax, rewarm
+    jax.config.update("jax_compilation_cache_dir", {server(kind).address(f"jax-{kind}")!r})
+    {PLAIN}
+    assert rewarm.stats().left_to_jax == {{}}
+    """
+    one = Machine.named("one", tmp_path)
+    other = Machine.named("other", tmp_path, one)
+    cold = program(source, cwd=tmp_path, **one.env(REWARM="1", REWARM_DIR=""))
+    assert (cold.stats["stored"], cold.warnings()) == (1, [])
+    warm = program(source, cwd=tmp_path, **other.env(REWARM="1", REWARM_DIR=""))
+    assert (warm.stats["hits"], warm.stats["misses"], remote_of(warm)["hits"]) == (1, 0, 1)
+
+
 def test_remotes_by_argument(program: Program, tmp_path: Path) -> None:
     """The second of two answers, and the first is sent what it had."""
     one = Machine.named("one", tmp_path)
@@ -679,7 +700,53 @@ def test_strict_and_errors_fail_raise_where_a_remote_does_not_answer(program: Pr
     assert run.code == 1
     assert "UnreachableError" in run.err
     quiet = program(PLAIN, REWARM_UPLOAD_SECONDS="0", **one.env(url + "ignore"))
-    assert [line for line in quiet.warnings() if "still on their way" not in line] == []
+    assert [line for line in quiet.warnings() if "still on the way" not in line] == []
+
+
+def test_strict_and_errors_fail_raise_where_a_remote_does_not_take_what_is_written(
+    program: Program, http: HttpCache, tmp_path: Path
+) -> None:
+    one = Machine.named("one", tmp_path)
+    http.put_status = 500
+    for errors, strict, code in (("fail", "1", 1), ("fail", "", 0), ("warn", "1", 0), ("ignore", "1", 0)):
+        shutil.rmtree(one.cache, ignore_errors=True)
+        env = one.env(f"{http.url}?errors={errors}", REWARM_STRICT=strict, REWARM_UPLOAD_SECONDS="3")
+        run = program(PLAIN, ok=False, **env)
+        assert (run.out, run.code) == ("" if code else "576.0\n", code), run.err
+        assert ("UnreachableError: not now (status 500)" in run.err) == bool(code)
+        told = [line for line in run.warnings() if "still on the way" not in line]
+        assert bool(told) == (errors != "ignore"), (errors, run.err)
+        assert len(entries(one.cache)) == 1
+
+
+def test_of_the_processes_of_a_host_one_asks_a_remote_for_an_entry(http: HttpCache, tmp_path: Path) -> None:
+    """One that the remote has, and one that it has not: each is asked for once by four processes at once."""
+    one, other = Machine.named("one", tmp_path), Machine.named("other", tmp_path)
+    other = Machine(other.home, (one.key.public.to_text(),), other.key)
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+
+    def run(count: int, env: dict[str, str]) -> list[Run]:
+        command = [sys.executable, str(script)]
+        settings = clean_environment(**env, REWARM_STATS="json")
+        pipe = subprocess.PIPE
+        started = [subprocess.Popen(command, env=settings, stdout=pipe, stderr=pipe, text=True) for _ in range(count)]
+        ended = [process.communicate(timeout=200) for process in started]
+        return [Run(process.returncode, *said) for process, said in zip(started, ended, strict=True)]
+
+    def asked() -> dict[str, int]:
+        gets = [path.rpartition("/")[2] for how, path in http.asked if how == "GET" and "/leases/" not in path]
+        return {key: gets.count(key) for key in http.entries()}
+
+    [cold, *_] = run(4, one.env(http.url))
+    assert (cold.code, len(http.entries())) == (0, 1)
+    [missed] = asked().values()
+    http.asked.clear()
+    http.blobs = {path: data for path, data in http.blobs.items() if "/plans/" not in path and "/packs/" not in path}
+    warm = run(4, other.env(http.url))
+    assert [(one_run.stats["hits"], one_run.stats["misses"]) for one_run in warm] == [(1, 0)] * 4
+    [found] = asked().values()
+    assert (missed, found) == (1, 1)
 
 
 def test_no_secret_is_told_anywhere(program: Program, http: HttpCache, tmp_path: Path) -> None:

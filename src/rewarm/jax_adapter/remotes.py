@@ -86,8 +86,8 @@ class Sharing:
         self.remotes.leave()
         if left:
             logger.warning(
-                "rewarm: %d entries are still on their way to a remote; a later start in %s sends them",
-                left,
+                "rewarm: %s still on the way to a remote; a later start in %s sends what is left",
+                "1 entry is" if left == 1 else f"{left} entries are",
                 self._store.root,
             )
 
