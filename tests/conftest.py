@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ lowered = jax.jit(f).lower(np.ones((16, 16), np.float32))
 print("begins", flush=True)
 print(float(lowered.compile()(np.ones((16, 16), np.float32))), flush=True)
 """
+
+
+def first(count: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters of which so many run by default, and all in the campaigns."""
+    found = list(values)
+    return [*found[:count], *(pytest.param(one, marks=pytest.mark.campaign) for one in found[count:])]
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_fixtures import *  # noqa: F403 - fixtures
 from servers import Server
 
 from conftest import SLOW, Run, clean_environment
+
+pytest_plugins = ["remote_fixtures"]
 
 
 class Fleet:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from remote_fixtures import *  # noqa: F403 - fixtures
 from servers import Server
 
 from conftest import SLOW, Program, Run, clean_environment, entries
 from rewarm.sharing.markers import FOLDER as MARKERS
 from shared_remotes import HttpCache, Machine, http_cache
+
+pytest_plugins = ["remote_fixtures"]
 
 PLAIN = """
     import jax, numpy as np

@@ -64,6 +64,7 @@ def unchecked(run: Run) -> list[str]:
 
 
 @pytest.mark.contract
+@pytest.mark.campaign
 def test_many_programs_under_other_names_are_the_same(sampling: Program, cache: Path) -> None:
     runs = [
         execute([sys.executable, str(_HERE / "sampled_programs.py"), name], env=environment(cache), cwd=cache.parent)
@@ -80,6 +81,7 @@ def test_many_programs_under_other_names_are_the_same(sampling: Program, cache: 
 
 
 @pytest.mark.contract
+@pytest.mark.campaign
 def test_every_kind_of_program_is_the_same(sampling: Program) -> None:
     source = """
         import kinds, sampled

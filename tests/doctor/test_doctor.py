@@ -16,7 +16,7 @@ import pytest
 from examined import Examined, bare_python, doctor
 
 import rewarm
-from conftest import clean_environment, entries, execute
+from conftest import clean_environment, entries, execute, first
 from rewarm.envelope import open_entry, seal
 from rewarm.identity import machine_of_executable
 from rewarm.small_files import PRIVATE
@@ -386,15 +386,16 @@ def test_bounds_that_keep_nothing(copy: Path) -> None:
     assert doctor("--dir", str(copy), REWARM_MAX_SIZE=str(size)).the("bounds")[0] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
-        ("REWARM_MIN_COMPILE_SECONDS", "100", "compiled faster than min_compile_seconds"),
-        ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "100", "compiled faster than min_compile_seconds"),
-        ("REWARM_MIN_ENTRY_BYTES", "100000000", "smaller than min_entry_bytes"),
-    ],
-)
-def test_thresholds_that_starve_it(tmp_path: Path, name: str, value: str, reason: str) -> None:
+STARVE = [
+    ("REWARM_MIN_COMPILE_SECONDS", "100", "compiled faster than min_compile_seconds"),
+    ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "100", "compiled faster than min_compile_seconds"),
+    ("REWARM_MIN_ENTRY_BYTES", "100000000", "smaller than min_entry_bytes"),
+]
+
+
+@pytest.mark.parametrize("threshold", first(1, STARVE), ids=lambda threshold: threshold[0])
+def test_thresholds_that_starve_it(tmp_path: Path, threshold: tuple[str, str, str]) -> None:
+    name, value, reason = threshold
     (tmp_path / "program.py").write_text(PROGRAM)
     env = {"REWARM_DIR": str(tmp_path / "cache"), name: value}
     assert execute([sys.executable, "program.py"], env=clean_environment(**env), cwd=tmp_path).code == 0

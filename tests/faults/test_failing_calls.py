@@ -186,6 +186,7 @@ def whole_program(program: Program, cache: Path, layer: Path, error: str, seed: 
         assert hits is None or healed.stats["hits"] == hits
 
 
+@pytest.mark.campaign
 def test_calls_of_a_whole_program_fail_by_chance(program: Program, cache: Path, layer: Path) -> None:
     whole_program(program, cache, layer, "EIO", 1)
 
@@ -215,6 +216,7 @@ def test_a_process_that_is_killed_before_any_call_of_any_verb(layer: Path, tmp_p
     assert missing <= {"CHMOD", "TRUNCATE"}, "a private store sets no modes after the fact, and cuts no file"
 
 
+@pytest.mark.campaign
 def test_a_process_that_is_stopped_before_any_call_of_a_put(layer: Path, tmp_path: Path) -> None:
     said = trials(layer, tmp_path, "stop_at_each", "put")
     assert said["struck"]["locked"] > 5, "also while it had a directory's lock"

@@ -17,6 +17,7 @@ import pytest
 from fault_proxy import Fault, FaultProxy
 from servers import Server
 
+from conftest import first
 from rewarm.remote.address import parse
 from rewarm.remote.blobs import RemoteError, ThrottledError, UnreachableError
 from rewarm.remote.guard import Guarded
@@ -74,7 +75,6 @@ class Remote:
 
 
 HTTP = ("moto", "rclone-s3", "nginx")
-OTHERS = ("redis", "valkey")
 
 
 @contextmanager
@@ -92,13 +92,13 @@ def behind_a_proxy(running: Server) -> Iterator[Remote]:
         yield made
 
 
-@pytest.fixture(params=[*HTTP, *OTHERS])
+@pytest.fixture(params=first(2, ["moto", "valkey", "rclone-s3", "nginx", "redis"]))
 def remote(request: pytest.FixtureRequest, server: Callable[[str], Server]) -> Iterator[Remote]:
     with behind_a_proxy(server(request.param)) as made:
         yield made
 
 
-@pytest.fixture(params=HTTP)
+@pytest.fixture(params=first(1, HTTP))
 def http_remote(request: pytest.FixtureRequest, server: Callable[[str], Server]) -> Iterator[Remote]:
     with behind_a_proxy(server(request.param)) as made:
         yield made

@@ -20,11 +20,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from remote_fixtures import *  # noqa: F403 - fixtures
 from servers import Server
 
 from rewarm.remote import address
 from rewarm.remote.objects import ObjectBlobs
+
+pytest_plugins = ["remote_fixtures"]
 
 pytestmark = pytest.mark.usefixtures("clean_clients")
 NAME = "ns/aa/" + "a" * 64

@@ -148,6 +148,7 @@ def test_the_order_over_few_entries_in_many_directories_is_the_policys(root: Pat
     assert len(gone) >= 100
 
 
+@pytest.mark.campaign
 def test_the_order_over_many_entries_is_close_to_the_policys(root: Path) -> None:
     choice = random.Random(3)
     seconds = {key_of(number): choice.lognormvariate(0, 2) for number in range(20_000)}
