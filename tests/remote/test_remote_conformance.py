@@ -31,22 +31,24 @@ class Kind:
     Attributes:
       only_new: whether it is enforced.
       lists: whether it can list.
+      one_winner: whether of several at the same moment one alone succeeds.
       whole: whether readers see whole blobs while others write.
       threads: how many at once it can bear.
     """
 
     only_new: bool
+    one_winner: bool = True
     lists: bool = True
     whole: bool = True
     threads: int = 16
 
 
 KINDS = {
-    "moto": Kind(only_new=True),
+    "moto": Kind(only_new=True, one_winner=False),
     "rclone-s3": Kind(only_new=False, whole=False),
     "radosgw": Kind(only_new=True),
     "azurite": Kind(only_new=True),
-    "gcs": Kind(only_new=True),
+    "gcs": Kind(only_new=True, one_winner=False),
     "nginx": Kind(only_new=False, lists=False),
     "rclone-webdav": Kind(only_new=False, whole=False),
     "redis": Kind(only_new=True),
@@ -68,7 +70,7 @@ class Conformance(BlobsConformance):
     def hold(self, server: Server, kind: Kind) -> None:
         self.spell: Callable[[str], str] = server.address
         self.enforces_only_new, self.lists, self.whole = kind.only_new, kind.lists, kind.whole
-        self.threads = kind.threads
+        self.threads, self.one_winner = kind.threads, kind.one_winner
 
 
 class TestConformance(Conformance):
