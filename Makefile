@@ -14,18 +14,23 @@ PYTHON ?= $(shell sh tools/find-python 3.11)
 JAX ?= jax>=0.9,<0.13
 PIP = -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test contract campaign clean
+.PHONY: demo test contract campaign cuda-compiler clean
 
 demo: .venv/demo/ready
 	.venv/demo/bin/python examples/demo.py
 
-test: .venv/test/ready
+test: .venv/test/ready cuda-compiler
 	.venv/test/bin/ruff check src tests benchmarks examples
 	.venv/test/bin/ruff format --check src tests benchmarks examples
 	.venv/test/bin/mypy
 	.venv/test/bin/python -m pytest -n 2 --dist loadfile -m "not campaign"
 
-campaign: .venv/test/ready
+# XLA:GPU's compiler without a GPU, in a folder of its own: tests of tuning results ask it. Where it cannot be had they
+# are skipped, saying so.
+cuda-compiler: .venv/test/ready
+	sh tools/cuda-compiler .venv/test/bin/python || [ "$${REWARM_TEST_CUDA:-}" != 1 ]
+
+campaign: .venv/test/ready cuda-compiler
 	.venv/test/bin/python -m pytest -n 2 -m campaign
 
 contract:

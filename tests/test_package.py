@@ -45,6 +45,7 @@ FLOORS = {
     "autotune": 4,
     "jax_adapter": 5,
     "doctor": 5.5,
+    "pytest_plugin": 6,
     "cli": 6,
     "__main__": 7,
 }

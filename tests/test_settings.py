@@ -40,8 +40,12 @@ VARIABLES = {
     "signing_key": "REWARM_SIGNING_KEY",
     "signing_command": "REWARM_SIGNING_COMMAND",
     "trusted_keys": "REWARM_TRUSTED_KEYS",
+    "autotune": "REWARM_AUTOTUNE",
+    "autotune_incomplete": "REWARM_AUTOTUNE_INCOMPLETE",
+    "autotune_lock": "REWARM_AUTOTUNE_LOCK",
+    "autotune_lock_policy": "REWARM_AUTOTUNE_LOCK_POLICY",
 }
-TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared")
+TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared", "autotune")
 TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
 FALSE_WORDS = ("0", "false", "no", "off", "OFF")
 
@@ -99,6 +103,13 @@ GOOD_TEXTS: list[tuple[str, str, Any]] = [
     ("signing_key", "rewarm-hmac-secret:AA==", "rewarm-hmac-secret:AA=="),
     ("signing_command", "vault read key", "vault read key"),
     ("trusted_keys", "/keys/a.pub, rewarm-ed25519:AA== CI", ("/keys/a.pub", "rewarm-ed25519:AA== CI")),
+    ("autotune_incomplete", "refresh", "refresh"),
+    ("autotune_incomplete", " Refuse ", "refuse"),
+    ("autotune_incomplete", "serve", "serve"),
+    ("autotune_lock", "/src/h200.lock", Path("/src/h200.lock")),
+    ("autotune_lock", "none", Path()),
+    ("autotune_lock_policy", "error", "error"),
+    ("autotune_lock_policy", "warn", "warn"),
 ]
 GOOD_VALUES: list[tuple[str, Any, Any]] = [
     *GOOD_TEXTS,
@@ -131,6 +142,7 @@ GOOD_VALUES: list[tuple[str, Any, Any]] = [
     ("signing_key", b"rewarm-hmac-secret:AA==", "rewarm-hmac-secret:AA=="),
     ("signing_command", "vault", "vault"),
     ("trusted_keys", ("a", "b"), ("a", "b")),
+    ("autotune_lock", Path("/src/h200.lock"), Path("/src/h200.lock")),
 ]
 NO_TRUTH: tuple[Any, ...] = (1, 0, 0.0, [])
 BAD_TEXTS: list[tuple[str, str]] = [
@@ -225,6 +237,10 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("signing_key", 3),
     ("signing_command", 3),
     ("trusted_keys", 3),
+    ("autotune", "maybe"),
+    ("autotune_incomplete", "ignore"),
+    ("autotune_lock", "s3://bucket/x.lock"),
+    ("autotune_lock_policy", "ignore"),
 ]
 
 

@@ -45,6 +45,10 @@ class Said(NamedTuple):
     signing_key: str | None = None
     signing_command: str | None = None
     trusted_keys: tuple[str, ...] | None = None
+    autotune: bool | None = None
+    autotune_incomplete: str | None = None
+    autotune_lock: Path | None = None
+    autotune_lock_policy: str | None = None
 
 
 class HostOptions(NamedTuple):
@@ -90,6 +94,11 @@ class Settings(NamedTuple):
       signing_key: a secret key, or the path of its file; "" for the one in the user's folder of keys.
       signing_command: a command that prints a secret key; "" for none.
       trusted_keys: public keys, or paths of their files, beside those in the user's folder of keys.
+      autotune: XLA:GPU gets a directory of tuning results that rewarm looks after, where JAX would give it one.
+      autotune_incomplete: what to do with an executable that was compiled with incomplete tuning, once complete tuning
+        is at hand: "refuse", "refresh" or "serve" (`autotune.states.Incomplete`).
+      autotune_lock: a lock file, whose tuning is the only one; `None` for none.
+      autotune_lock_policy: what a fusion outside the lock is: "error" or "warn".
     """
 
     directory: Path
@@ -117,6 +126,10 @@ class Settings(NamedTuple):
     signing_key: str
     signing_command: str
     trusted_keys: tuple[str, ...]
+    autotune: bool = True
+    autotune_incomplete: str = "refuse"
+    autotune_lock: Path | None = None
+    autotune_lock_policy: str = "error"
 
     def without_secrets(self) -> dict[str, Any]:
         """By name, without what may hold a secret: for records that others may read."""
@@ -156,6 +169,10 @@ def resolve(said: Said, host: HostOptions) -> Settings:
         signing_key=_first(said.signing_key, ""),
         signing_command=_first(said.signing_command, ""),
         trusted_keys=_first(said.trusted_keys, ()),
+        autotune=_first(said.autotune, True),
+        autotune_incomplete=_first(said.autotune_incomplete, "refuse"),
+        autotune_lock=None if said.autotune_lock in (None, Path()) else said.autotune_lock,
+        autotune_lock_policy=_first(said.autotune_lock_policy, "error"),
     )
 
 

@@ -109,6 +109,33 @@ def as_load_check(value: Any) -> str:
     return text
 
 
+INCOMPLETE = "refuse, refresh or serve"
+_LOCK_POLICIES = ("error", "warn")
+
+
+def as_incomplete(value: Any) -> str:
+    return _one_of(value, tuple(INCOMPLETE.replace(" or", ",").split(", ")))
+
+
+def as_lock_policy(value: Any) -> str:
+    return _one_of(value, _LOCK_POLICIES)
+
+
+def _one_of(value: Any, words: tuple[str, ...]) -> str:
+    text = str(value).strip().lower()
+    if text not in words:
+        raise ValueError(" or ".join(words))
+    return text
+
+
+def as_lock(value: Any) -> Path:
+    """The path of a lock file; the empty path stands for none."""
+    if isinstance(value, str) and value.strip().lower() in FALSE | {"none"}:
+        return Path()
+    (path,) = as_files([value])
+    return path
+
+
 def as_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("text")

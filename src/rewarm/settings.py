@@ -54,6 +54,10 @@ _FORMS: Mapping[str, _Form] = {
     "signing_key": ("REWARM_SIGNING_KEY", values.as_secret, "a secret key, or the path of a file that holds one"),
     "signing_command": ("REWARM_SIGNING_COMMAND", values.as_text, "a command that prints a secret key"),
     "trusted_keys": ("REWARM_TRUSTED_KEYS", values.as_entries, "public keys, or paths of files, divided by commas"),
+    "autotune": ("REWARM_AUTOTUNE", values.as_bool, "true or false"),
+    "autotune_incomplete": ("REWARM_AUTOTUNE_INCOMPLETE", values.as_incomplete, values.INCOMPLETE),
+    "autotune_lock": ("REWARM_AUTOTUNE_LOCK", values.as_lock, "the path of a lock file, or none"),
+    "autotune_lock_policy": ("REWARM_AUTOTUNE_LOCK_POLICY", values.as_lock_policy, "error or warn"),
 }
 
 _SWITCH = "REWARM"

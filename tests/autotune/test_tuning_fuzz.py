@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,9 @@ from rewarm.autotune.formats import (
     serialised,
     validate,
 )
+from rewarm.autotune.outputs import OUTPUTS
+from rewarm.cli import group
+from rewarm.errors import RewarmError
 
 SEEDS = [path for program in PROGRAMS for top in files_of(program) for path in [top, *top.rglob("*")] if path.is_file()]
 NAMES = [
@@ -178,3 +182,108 @@ def test_a_whole_directory_of_mangled_files(tmp_path: Path) -> None:
     assert read(sound).entries[0] in done.entries
     assert {Path(finding.place.path).parent for finding in done.findings} <= {folder, tmp_path}
     validate(done, build=BUILDS[-1], device=target("h200"))
+
+
+def called(words: list[str]) -> int:
+    """Call a command in this process, as the program `rewarm` does; returns its exit code.
+
+    Raises:
+      Exception: whatever would end the program with a traceback.
+    """
+    begun = time.monotonic()
+    try:
+        group.main(["autotune", *words], prog_name="rewarm", standalone_mode=False)
+    except click.ClickException as wrong:
+        assert wrong.format_message()  # noqa: PT017 - a command that is content raises nothing
+        return wrong.exit_code
+    except (RewarmError, OSError) as wrong:  # `main` makes one line of each
+        assert str(wrong)  # noqa: PT017
+        return 1
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        assert time.monotonic() - begun < SLOWEST
+    return 0
+
+
+def commands_on(path: Path, other: Path, out: Path, chance: random.Random) -> list[list[str]]:
+    """Every command, once."""
+    forms = [one.value for one in Format]
+    means = chance.choice([[], ["--jax", "0.12.0.1"], ["--jax", "0.9.2", "--target", "h200"], ["--target", "b200"]])
+    filters = chance.choice(
+        [[], ["--device", "h200"], ["--build", "56"], ["--fusion", "tmp_0"], ["--backend", "CUDNN"]]
+    )
+    lossy = chance.choice([[], ["--lossy"]])
+    to = ["--to", chance.choice([one.value for one in OUTPUTS])]
+    a, b = str(path), str(other)
+    return [
+        ["ls", a, *filters, *chance.choice([[], ["--json"]])],
+        ["show", chance.choice(["a", "dot", "5"]), a, *filters, *chance.choice([[], ["--json"]])],
+        ["validate", a, *means, *chance.choice([[], ["--as", chance.choice(forms)]])],
+        ["diff", a, b, *filters],
+        ["merge", a, b, "-o", str(out / "merged"), *to, *means, *lossy, "--force"],
+        ["convert", a, "-o", str(out / "made.pb"), *to, *means, *lossy, "--force", "--keys", b],
+        ["prune", a, *means],
+    ]
+
+
+def fuzz_commands(folder: Path, chance: random.Random, count: int) -> None:
+    sound = SAMPLES / "jax_0_12_0_1/mlp_128x128/legacy_load.pb"
+    for number in range(count):
+        name = chance.choice([*NAMES, "tuning.lock"])
+        path = folder / f"{number}" / name
+        path.parent.mkdir()
+        data = mangled(chance)
+        path.write_bytes((b"rewarm-autotune-lock 1\n" if name == "tuning.lock" else b"") + data)
+        given = path.parent if chance.random() < 0.3 else path
+        for words in commands_on(given, sound, path.parent / "out", chance):
+            assert called(words) in (0, 1, 2), words
+            assert sound.is_file()
+            if words[0] != "prune":
+                assert path.read_bytes().endswith(data)
+
+
+def test_no_file_makes_a_command_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fuzz_commands(tmp_path, random.Random(22), 40)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+def test_no_file_of_many_makes_a_command_crash(tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}")
+    fuzz_commands(tmp_path, random.Random(seed), 800)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=st.lists(
+        st.one_of(
+            st.sampled_from(
+                ["ls", "show", "diff", "--device", "--build", "--backend", "--fusion", "--limit", "--", "-o"]
+            ),
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
+                lambda text: text not in ("-h", "--help")
+            ),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_no_words_make_a_command_crash(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    nowhere = tmp_path_factory.getbasetemp() / "nowhere"
+    for name in ("ls", "show", "validate", "diff"):
+        assert called([name, str(nowhere), *words]) in (0, 1, 2)
+
+
+@pytest.mark.parametrize("name", ["ls", "validate", "diff", "merge", "prune"])
+def test_what_is_no_file_holds_no_command(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder" / "a4baa03864db7cfb").mkdir(parents=True)
+    os.mkfifo(tmp_path / "folder/a4baa03864db7cfb/ac8f0d4128d487c0959cd00e541162bd.pb")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (tmp_path / "fifo", tmp_path / "folder", tmp_path / "loop"):
+        words = [str(path), str(path)] if name == "diff" else [str(path)]
+        more = ["-o", str(tmp_path / "out")] if name == "merge" else []
+        assert called([name, *words, *more]) == (0 if name == "prune" else 1)

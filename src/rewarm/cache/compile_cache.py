@@ -296,6 +296,7 @@ class CompileCache:
             created=time.time(),
             producer=_versions(request),
             target=request.target,
+            tuning=request.tuned.told() if request.tuned is not None else None,
         )
         try:
             sealed = seal(header, {EXECUTABLE: raw, **self._sections(request, trace)}, level=self._level)

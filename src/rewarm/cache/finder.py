@@ -184,6 +184,9 @@ class Finder:
 
     def _use(self, request: Request[E], key: str, found: Found, flight: Flight, trace: Trace) -> E | None:
         """Load an entry, and hand its bytes to the threads that wait for them."""
+        if request.tuned is not None and (refused := request.tuned.refuses(found.entry.header)) is not None:
+            trace.reason = refused  # the entry stays until there is a better one
+            return None
         if request.agreement is None:  # else other threads may have it only if other processes do
             flight.land(found.raw)
         executable = self._try(request, key, found, trace)
@@ -195,6 +198,8 @@ class Finder:
             return None
         flight.land(found.raw)
         self._weigh(key, found.entry.header.compile_seconds, trace)
+        if request.tuned is not None:
+            request.tuned.served(key, found.data)
         if self._sampler is not None:
             self._sampler.hit(request, key, found.data, executable)
         return executable

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rewarm.coordination import Lead
+from rewarm.envelope import Header
 from rewarm.identity import KeyComponents
 from rewarm.ledger import Event
 
@@ -73,6 +74,7 @@ class Request(NamedTuple, Generic[E]):
       again: a copy of all that compiling it again takes, for another thread; `None` where nobody can.
       agreement: with the other processes of a program that several compile together; `None` for all others.
       turns: whether other processes may wait for the entry while one compiles.
+      tuned: what the entry says of the tuning that it was compiled with; `None` for programs without any.
     """
 
     program: str
@@ -91,6 +93,20 @@ class Request(NamedTuple, Generic[E]):
     place: Callable[[], Any] | None = None
     agreement: Agreement | None = None
     turns: bool = True
+    tuned: Tuned | None = None
+
+
+class Tuned(Protocol):
+    """Whether an executable was compiled with all the tuning that is to be had for it. No method raises."""
+
+    def refuses(self, header: Header) -> str | None:
+        """Why an entry is not to be served, since a better one can be made of it now, or `None`."""
+
+    def served(self, key: str, entry: bytes) -> None:
+        """An entry was served: `entry` are the bytes as they lie in the store."""
+
+    def told(self) -> Mapping[str, Any] | None:
+        """What the header is to say of the compile that just ended; `None` for nothing."""
 
 
 class Explainer(Protocol):

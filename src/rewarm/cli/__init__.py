@@ -9,12 +9,13 @@ with the exit code of the program that it ran.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import sys
 
 import click
+
+from rewarm.cli.lazy import LazyGroup
 
 _COMMANDS = {
     "run": "run a Python program with the cache on",
@@ -30,31 +31,16 @@ _COMMANDS = {
     "keys": "make and look after the keys that entries are signed with",
     "clear": "remove every entry",
     "sync": "send entries to a remote, or fetch what it has",
+    "autotune": "look after XLA:GPU's tuning results",
     "bundle": "put entries into one file, or take them out of it",
     "doctor": "say whether caching would work here and now",
 }
 
 
-class _Group(click.Group):
-    """Subcommands by name, each imported only when it is the one that was called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        command = importlib.import_module(f"rewarm.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
-
-
 @click.command(
-    cls=_Group,
+    cls=LazyGroup,
+    within=__name__,
+    commands=_COMMANDS,
     epilog="Exit codes: 0 all well; 1 not found, or found bad; 2 wrong usage. The directory is --dir, else "
     "REWARM_DIR, else <JAX_COMPILATION_CACHE_DIR>/rewarm, else the per-user one.",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from rewarm import settings
+from rewarm.autotune import places
 from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, progress, seconds, size, table
-from rewarm.cli.layout import orphans
+from rewarm.cli.layout import of_place, orphans
 from rewarm.policy import Bounds
+from rewarm.sharing import tuning
 from rewarm.store import LocalStore
 from rewarm.store.collection import Removed
 from rewarm.store.limits import bounds_of
@@ -40,7 +42,8 @@ def command(
     """Remove entries until the bounds hold, the least worth first, and say what went and why.
 
     A bound that is not given is the one that a program would have here: REWARM_MAX_SIZE, REWARM_MAX_AGE,
-    REWARM_MAX_ENTRIES, JAX_COMPILATION_CACHE_MAX_SIZE, or the default. Worth is the compile time that an entry spares,
+    REWARM_MAX_ENTRIES, JAX_COMPILATION_CACHE_MAX_SIZE, or the default. With a bound on age, places of tuning results go
+    too that no program used for so long. Worth is the compile time that an entry spares,
     for its size, and how often it was used.
 
     Of a remote nobody knows how often an entry was used: there the bounds are those that are given (--max-age,
@@ -57,20 +60,36 @@ def command(
     store = open_store(directory, shared=asked.shared)
     bounds = bounds_of(asked, held=sum(info.size for info in store.scan()))
     removed = list(progress(store.collect(bounds, dry_run=dry_run), "removing entries"))
+    unused = [] if bounds.max_age is None else [place.name for place in places.unused(store.root, bounds.max_age)]
     if not dry_run:
-        for path in orphans(store):
+        for path in [*orphans(store), *(path for name in unused for path in of_place(store, name))]:
             with contextlib.suppress(OSError):  # another's, in a shared directory
                 path.unlink()
+        _remove_folders(store, unused)
     stay = [] if dry_run else list(store.collect(bounds, dry_run=True))
     if as_json:
-        print_json({**_plain(store, bounds, removed, dry_run), "not_removed": [one.key for one in stay]})
+        more = {"not_removed": [one.key for one in stay], "unused_places": unused}
+        print_json({**_plain(store, bounds, removed, dry_run), **more})
     else:
         _print(bounds, removed, dry_run)
+        if unused:
+            click.echo(f"places of tuning results that nobody used: {', '.join(unused)}")
     if stay:
         raise click.ClickException(
             f"{len(stay)} entries that are to go are still there, {size(sum(one.size for one in stay))}: {store.root} "
             f"is read-only, or they are another user's, or somebody stores more at this moment"
         )
+
+
+def _remove_folders(store: LocalStore, names: list[str]) -> None:
+    """Remove the folders of places, as far as they are empty."""
+    for name in names:
+        root = store.root / tuning.FOLDER / name
+        for folder in sorted((path for path in root.rglob("*") if path.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        with contextlib.suppress(OSError):
+            root.rmdir()
 
 
 def _plain(store: LocalStore, bounds: Bounds, removed: list[Removed], dry_run: bool) -> dict[str, Any]:

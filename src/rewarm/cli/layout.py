@@ -22,6 +22,7 @@ from rewarm.ledger.journal import RUNS
 from rewarm.sharing.known_places import FOLDER as REMOTES
 from rewarm.sharing.markers import FOLDER as UPLOADS
 from rewarm.sharing.plans import FOLDER as PLANS
+from rewarm.sharing.tuning import FOLDER as AUTOTUNE
 from rewarm.store import LocalStore
 from rewarm.store.accounts import ORPHAN_AFTER
 from rewarm.store.local import QUARANTINE, TAG_NAME
@@ -29,12 +30,16 @@ from rewarm.store.totals import NAME as TOTALS
 from rewarm.store.usage import NAME as USAGE
 
 _HEX = "[0-9a-f]"
+# A managed place of tuning results: build, and kind of device.
+_PLACE = f"{AUTOTUNE}/*-{_HEX * 16}"
+
 _OF_TRIALS = (trials.FOLDER, f"{trials.ELSEWHERE}/{_HEX * 16}")
 
 # The folders in which files are written beside their places, and renamed.
 _WRITTEN = (
     "",
     f"{_HEX * 2}/",
+    *(f"{_PLACE}/{name}" for name in ("", "xla/", f"xla/{_HEX * 16}/", f"xla/{_HEX * 16}/*/", "locks/")),
     *(f"{name}/" for name in (EXPLAIN, f"{EXPLAIN}/values", "costs", PLANS, REMOTES, *_OF_TRIALS)),
 )
 
@@ -79,6 +84,18 @@ _PARTS = (
     _Part("plans", (f"{PLANS}/{_HEX * 32}.json",), "clear"),
     _Part("uploads", (f"{UPLOADS}/{_HEX * 16}/{_HEX * 64}",), "clear"),
     _Part("remotes", (f"{REMOTES}/{_HEX * 16}.json",), "clear"),
+    _Part(
+        "autotune",
+        tuple(
+            f"{_PLACE}/{name}"
+            for name in (
+                *("about.json", "checked.json", "fusions.json", ".lock", "kernels", "kernels.sha256"),
+                *("xla/*.textproto", f"xla/{_HEX * 16}/*.pb", f"xla/{_HEX * 16}/*/*.pb", "xla/tmp/*"),
+                *(f"batches/{_HEX * 64}", f"locks/lock-{_HEX * 32}.pb", "aside/*"),
+            )
+        ),
+        "clear",
+    ),
     _Part("temporary", _TEMPORARIES, "clear"),
     _Part("books", (savings.FILE, savings.LOCK, "savings.damaged.json"), "all"),
     _Part("books", ("libraries.json", "machines.json"), "all"),
@@ -111,6 +128,15 @@ def orphans(store: LocalStore) -> Iterator[Path]:
             with contextlib.suppress(OSError):  # removed since
                 if time.time() - path.lstat().st_mtime > ORPHAN_AFTER and not path.is_dir():
                     yield path
+
+
+def of_place(store: LocalStore, place: str) -> Iterator[Path]:
+    """The files of one managed place of tuning results, by the place's name."""
+    for part in _PARTS:
+        if part.kind in ("autotune", "temporary"):
+            for pattern in part.files:
+                if pattern.startswith(f"{_PLACE}/"):
+                    yield from store.inside(f"{AUTOTUNE}/{place}/{pattern.removeprefix(f'{_PLACE}/')}")
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rewarm.doctor import directory, end_to_end, entries, environment, history, program, python, remotes
+from rewarm.doctor import directory, end_to_end, entries, environment, history, program, python, remotes, tuning
 from rewarm.doctor.check import Check
 from rewarm.doctor.facts import Facts
 
@@ -24,6 +24,7 @@ def examine(facts: Facts, *, quick: bool, arguments: Sequence[str]) -> Iterator[
     yield from environment.checks(facts)
     yield from directory.checks(facts)
     yield from entries.checks(facts)
+    yield from tuning.checks(facts)
     yield from remotes.checks(facts)
     yield from history.checks(facts)
     if not quick:

@@ -68,6 +68,7 @@ class Header(NamedTuple):
       created: seconds since the epoch.
       producer: versions of what made it: rewarm, jax, jaxlib, python.
       target: a few words on the device, for lists.
+      tuning: which autotuning results an executable was compiled with (`autotune/states.py`); `None` for all others.
       sections: filled in by `seal`.
     """
 
@@ -81,11 +82,15 @@ class Header(NamedTuple):
     target: str
     load_seconds: float | None = None
     sections: tuple[Section, ...] = ()
+    tuning: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The header as plain JSON values."""
+        told = self._asdict()
+        del told["tuning"]  # most entries have none, and say nothing of it
         return {
-            **self._asdict(),
+            **told,
+            **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
             "components": [dict(component) for component in self.components],
             "producer": dict(self.producer),
             "sections": [section._asdict() for section in self.sections],
@@ -204,6 +209,7 @@ def _header(head: bytes) -> Header:
             producer={one_line(_text(name)): one_line(_text(value)) for name, value in fields["producer"].items()},
             target=one_line(_text(fields["target"])),
             sections=sections,
+            tuning=None if fields.get("tuning") is None else _mapping(fields["tuning"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadEntryError(f"the header cannot be read: {type(error).__name__}: {error}") from error

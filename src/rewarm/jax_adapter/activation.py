@@ -9,6 +9,7 @@ each call, so settings that change, JAX's and rewarm's, act at the next compile.
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib.metadata
 import json
 import logging
@@ -178,7 +179,10 @@ class Activation:
             self.ledger.left_to_jax(found)
             self.teller.tell(f"left to JAX's own code: {found}")
         assert self._original is not None
-        return self._original(*call)
+        original = functools.partial(self._original, *call)
+        if found == seam.DESCRIBED and (session := self._session_of_described()) is not None:
+            return session.compile_described(call, original)
+        return original()
 
     def _session_or_why_not(self, call: Call) -> Session | str | None:
         """As `_session`, for a user whose program must run whatever happens here."""
@@ -200,6 +204,18 @@ class Activation:
         reason = _left_to_jax(call, options)
         if reason is not None:
             return reason
+        return self._session_under(said, options)
+
+    def _session_of_described(self) -> Session | None:
+        """The session that looks after the tuning results of devices that are only described. Never raises."""
+        said = self._said
+        try:
+            return None if said is None else self._session_under(said, seam.read_options())
+        except Exception as error:  # noqa: BLE001 - the program runs whatever happens here
+            self.teller.tell(f"no tuning results for described devices: {type(error).__name__}: {error}")
+            return None
+
+    def _session_under(self, said: Said, options: JaxOptions) -> Session:
         with self._lock:
             session = self._sessions.get((said, options))
             if session is None:

@@ -7,9 +7,12 @@ The list follows from the installed packages, not from what is mapped into the p
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from rewarm import settings
 from rewarm.identity.toolchain import Library
@@ -31,6 +34,31 @@ def libraries(platform: str, cuda_directory: str = "") -> list[Library]:
     elif platform == "tpu":
         found += _libtpu()
     return found
+
+
+class Compiler(NamedTuple):
+    """XLA's compiler for GPUs of NVIDIA, as a JAX plugin brings it.
+
+    Attributes:
+      version: of the wheel that it came in, which is that of JAX; "" where there is no wheel.
+      libraries: the files that hold it.
+    """
+
+    version: str
+    libraries: tuple[Library, ...]
+
+
+def cuda_compiler() -> Compiler:
+    """The compiler that tuning results belong to. The tools beside it make no difference to them.
+
+    Raises:
+      FileNotFoundError: no such plugin is installed.
+    """
+    found = tuple(one for one in _cuda_plugin() if one.name.startswith("jax_plugins/"))
+    for one in found:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return Compiler(importlib.metadata.version(one.distribution or ""), found)
+    return Compiler("", found)
 
 
 def _native(package: str, distribution: str) -> Iterator[Library]:

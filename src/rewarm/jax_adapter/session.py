@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewarm import policy, settings
-from rewarm.cache import Checker, CompileCache, Explainer, Remotes, Request, Sampler, Trials
+from rewarm.cache import Checker, CompileCache, Explainer, Request, Sampler, Trials
 from rewarm.coordination import HostLeases, SingleFlight
 from rewarm.errors import ContentsDifferError, RewarmError, StoreError
 from rewarm.host import host_id
@@ -34,8 +34,13 @@ from rewarm.store.limits import bounds_of
 from rewarm.telling import Teller
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rewarm.jax_adapter import tuning
     from rewarm.jax_adapter.sampling import Checks
+    from rewarm.jax_adapter.tuning import Compile, Tuning
     from rewarm.ledger.explanation import Explanation
+    from rewarm.sharing import Remotes as SharedRemotes
 
 logger = logging.getLogger("rewarm")
 
@@ -143,7 +148,8 @@ class Session:
 
     def __init__(self, said: Said, options: JaxOptions, ledger: Ledger, flights: SingleFlight, runs: Runs) -> None:
         self.settings = resolve(said, host_options(options))
-        self.identifier = Identifier(self.settings, Toolchain(self.settings.directory / LIBRARIES_MEMO))
+        self._toolchain = Toolchain(self.settings.directory / LIBRARIES_MEMO)
+        self.identifier = Identifier(self.settings, self._toolchain)
         self._options = options
         self._ledger = ledger
         self._flights = flights
@@ -151,6 +157,8 @@ class Session:
         self._lock = threading.Lock()
         self._cache: CompileCache | None = None
         self._teller = Teller()
+        self._tuning: Tuning | None = None
+        self._results_go: tuple[LocalStore | None, SharedRemotes | None] = (None, None)
 
     def _open(self) -> CompileCache:
         """The cache, opened at the first call that needs it: asking for a key alone touches no directory.
@@ -195,6 +203,8 @@ class Session:
     def _cache_over(self, opened: _Opened) -> CompileCache:
         in_force, store = self.settings, opened.store
         writable = store if not opened.unwritable else None
+        remotes = self._remotes(store)
+        self._results_go = writable, remotes
         observer = events.JaxObserver(
             explain=in_force.explain,
             log_compiles=self._options.log_compiles,
@@ -217,7 +227,7 @@ class Session:
             trials=self._trials(store),
             sampler=_sampler(in_force, store, writable),
             checker=self._checker(writable),
-            remotes=self._remotes(store),
+            remotes=remotes,
             leases=None if writable is None else _leases_in(writable.root, writable.shared),
         )
 
@@ -227,7 +237,7 @@ class Session:
             return None
         return trials_of(store.root, store, self._teller.tell, SHARED if self.settings.shared else PRIVATE)
 
-    def _remotes(self, store: LocalStore | None) -> Remotes | None:
+    def _remotes(self, store: LocalStore | None) -> SharedRemotes | None:
         if store is None or not self.settings.remote:
             return None
         from rewarm.jax_adapter.remotes import remotes_of
@@ -261,7 +271,10 @@ class Session:
         seam.before_compile_step(call)
         events.request_made()
         cache = self._open()
+        compile_ = self._tuned(call)
         request = self.identifier.request(call)
+        if compile_ is not None:
+            request = compile_.on(request)
         try:
             return cache.resolve(request)
         except ContentsDifferError as error:
@@ -269,6 +282,31 @@ class Session:
             if native is None:
                 raise
             raise native from error
+
+    def compile_described(self, call: Call, compile_now: Callable[[], Any]) -> Any:
+        """What JAX's own function makes of a call for devices that are only described, with its tuning results at hand.
+
+        Raises:
+          Exception: what JAX raises.
+        """
+        if call.backend.platform == "gpu" and self.settings.max_size != 0:
+            self._open()
+        compile_ = self._tuned(call)
+        return compile_now() if compile_ is None else compile_.compile(compile_now)
+
+    def _tuned(self, call: Call) -> Compile | None:
+        if call.backend.platform != "gpu" or self.settings.max_size == 0:
+            return None
+        from rewarm.jax_adapter import tuning
+
+        if self._tuning is None:
+            self._tuning = tuning.Tuning(self.settings, self._toolchain, self._results, self._teller)
+        return self._tuning.of(call)
+
+    def _results(self) -> tuning.Store:
+        from rewarm.jax_adapter import tuning
+
+        return tuning.Store(*self._results_go, self.settings.compression_level)
 
 
 def _refuse_a_trap(store: LocalStore, in_force: Settings) -> None:

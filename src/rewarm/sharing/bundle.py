@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, RewarmError, StoreError
+from rewarm.sharing import tuning
 from rewarm.sharing.tier import LARGEST
 from rewarm.store import LocalStore
 from rewarm.store.contract import is_key
@@ -141,7 +142,9 @@ def _load(bundle: zipfile.ZipFile, key: str, store: LocalStore, keyring: Keyring
         entry = unsigned_entry(_read(bundle, f"{_FOLDER}{key}", LARGEST), key, NAMESPACE, keyring, posture)
     except (RefusedEntryError, BadEntryError) as error:
         return Loaded(key, f"refused: {error}")
-    store.put(key, entry, seconds=open_entry(entry, key).header.compile_seconds)
+    header = open_entry(entry, key).header
+    store.put(key, entry, seconds=header.compile_seconds)
+    tuning.note_if_tuning(store.root, header)
     return Loaded(key, STORED, len(entry))
 
 

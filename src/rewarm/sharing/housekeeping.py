@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from rewarm.envelope import Header
 from rewarm.remote.blobs import BlobInfo
-from rewarm.sharing import packs, plans
+from rewarm.sharing import packs, plans, tuning
 from rewarm.sharing.tier import RemoteTier, key_of
 from rewarm.trust import RefusedEntryError
 
-# What lies beside the entries and is none: plans, packs, leases of hosts that died, and what a probe could not remove.
-# It goes by its age alone.
+# What lies beside the entries and is none: plans, packs, leases of hosts that died, what a probe could not remove, and
+# which entries have tuning results for whom. It goes by its age alone; who has such an entry puts its hint there anew.
 HINTS = (plans.FOLDER, packs.FOLDER, "leases", "probes")
 
 
@@ -142,6 +142,8 @@ def _too_much(entries: list[Gone], max_size: int | None) -> list[Gone]:
 
 def _hint_of(name: str, namespace: str) -> str | None:
     within = name.removeprefix(f"{namespace}/")
+    if tuning.is_hint(within):
+        return within
     folder, _, last = within.partition("/")
     return within if folder in HINTS and last and "/" not in last else None
 

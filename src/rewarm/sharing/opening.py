@@ -178,6 +178,7 @@ def open_tier(
         tell=said,
         fails=in_force.strict and address.errors == "fail",
         keeps_only_new=address.keeps_only_new,
+        takes_results=address.write,
     )
 
 

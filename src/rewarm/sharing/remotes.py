@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from rewarm.sharing.ahead import Ahead
 from rewarm.sharing.early import Early
 from rewarm.sharing.fleet import Fleet
 from rewarm.sharing.tier import LARGEST, CannotSignError, RemoteTier, Traffic
+from rewarm.sharing.tuning import Fetching
 from rewarm.sharing.uploads import Uploads
 from rewarm.store import Copy, LocalStore
 from rewarm.trust import Posture, Trusted, UnusableKeyError
@@ -131,6 +132,20 @@ class Remotes:
         finally:
             if kept is not None:
                 self.uploads.when_settled(key, *kept)
+
+    def publish_results(self, place: str, key: str) -> None:
+        """An entry with tuning results for this place lies in the local store: it goes to every remote that takes some,
+        in the background, and others will find it. Never raises."""
+        self.uploads.add_results(place, key)
+
+    def fetch_results(self, place: str, have: Iterable[str], take: Callable[[dict[str, bytes]], None]) -> Fetching:
+        """Begin to fetch the entries with results for this place that are not here; see `tuning.Fetching`."""
+
+        def owe(tier: RemoteTier, keys: Iterable[str]) -> None:
+            for key in keys:
+                self.uploads.add_results(place, key, [tier])
+
+        return Fetching(self.tiers, place, have, take, owe)
 
     def lead(self, key: str, size: int) -> AbstractContextManager[Lead]:
         """Leave to compile a program of so many bytes that no remote has, or the news that another host did."""

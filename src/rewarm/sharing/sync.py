@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError
+from rewarm.sharing import tuning
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store import LocalStore
 
@@ -77,6 +78,9 @@ def _push(store: LocalStore, tier: RemoteTier, key: str) -> str | None:
         if entry is None:
             return "it is gone"
         tier.put(key, entry)
+        place = tuning.place_of(open_entry(entry, key).header)
+        if place is not None:
+            tuning.put_hint(tier, tuning.hint_name(place, key))
     except (RemoteError, BadEntryError) as error:
         return error.reason
     except StoreError as error:
@@ -89,7 +93,9 @@ def _pull(store: LocalStore, tier: RemoteTier, key: str) -> str | None:
     if entry is None:
         return "it is gone, was refused, or there was no answer"
     try:
-        store.put(key, entry, seconds=open_entry(entry, key).header.compile_seconds)
+        header = open_entry(entry, key).header
+        store.put(key, entry, seconds=header.compile_seconds)
+        tuning.note_if_tuning(store.root, header)
     except StoreError as error:
         return error.strerror or str(error)
     return None

@@ -101,9 +101,11 @@ class RemoteTier:
       tell: says one line to the user; hears of each reason to refuse once.
       fails: an operation that fails raises, since the user wants to know of each.
       keeps_only_new: whether remotes of this kind leave a blob that is there when a put says so; `None`: some do.
+      takes_results: whether tuning results are put there, as those of each process of a job are, where executables are
+        one process's; by default what `writes` says.
 
     Attributes:
-      blobs, namespaces, posture, writes, fails, keeps_only_new: see above.
+      blobs, namespaces, posture, writes, fails, keeps_only_new, takes_results: see above.
       round_trip: what the quickest look-up took that found nothing, in seconds; 0 before the first. The others waited
         for their turn, too.
     """
@@ -119,6 +121,7 @@ class RemoteTier:
         tell: Callable[[str], None],
         fails: bool = False,
         keeps_only_new: bool | None = False,
+        takes_results: bool | None = None,
     ) -> None:
         self.blobs = blobs
         self.namespaces = namespaces
@@ -126,6 +129,7 @@ class RemoteTier:
         self.writes = writes
         self.fails = fails
         self.keeps_only_new = keeps_only_new
+        self.takes_results = writes if takes_results is None else takes_results
         self.round_trip = 0.0
         self._keyring = keyring
         self._tell = tell

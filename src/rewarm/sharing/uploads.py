@@ -27,6 +27,7 @@ from pathlib import Path
 
 from rewarm.errors import BadEntryError
 from rewarm.remote.blobs import RefusedError, RemoteError, ThrottledError, TooLargeError, UnreachableError
+from rewarm.sharing import tuning
 from rewarm.sharing.forks import renew_in_child
 from rewarm.sharing.markers import Markers, sweep
 from rewarm.sharing.tier import CannotSignError, RemoteTier
@@ -48,7 +49,7 @@ class Uploads:
 
     Args:
       root: the cache directory, or `None` where nothing can be written to it.
-      tiers: the remotes; those that are not written to have no queue.
+      tiers: the remotes; those that are not written to have no queue, but for tuning results, where they take those.
       read: the bytes of an entry of the local store, or `None`.
       tell: says one line to the user.
       threads: how many entries go to one remote at the same time.
@@ -64,7 +65,8 @@ class Uploads:
         threads: int = 4,
     ) -> None:
         self._root = root
-        self._queues = [Queue(root, tier, read, tell, threads) for tier in tiers if tier.writes]
+        self._all = [Queue(root, tier, read, tell, threads) for tier in tiers if tier.writes or tier.takes_results]
+        self._queues = [queue for queue in self._all if queue.tier.writes]
 
     def announce(self, key: str) -> None:
         """An entry is about to be stored: should this process be killed meanwhile, a later start sends it."""
@@ -81,6 +83,14 @@ class Uploads:
         """Something that is no entry is to go to all remotes, under a name within their namespace; it may get lost."""
         for queue in self._queues:
             queue.add_hint(name, data)
+
+    def add_results(self, place: str, key: str, tiers: Collection[RemoteTier] | None = None) -> None:
+        """An entry of the local store with tuning results is to go to these remotes, or to all, and the hint by which
+        others find it."""
+        for queue in self._all:
+            if queue.tier.takes_results and (tiers is None or queue.tier in tiers):
+                queue.add(key, None)
+                queue.add_hint(tuning.hint_name(place, key), b"")
 
     def when_settled(self, key: str, tier: RemoteTier, act: Callable[[], None]) -> None:
         """Call `act`, in whatever thread, when the entry arrived in this remote, or is given up by this process; at
@@ -104,10 +114,10 @@ class Uploads:
         Returns how many are left. `waits` hears how many there are, twice a second.
         """
         until = time.monotonic() + seconds
-        for queue in self._queues:
+        for queue in self._all:
             queue.hurry()
         while (rest := until - time.monotonic()) > 0:
-            hopeful = next((one for one in self._queues if one.is_hopeful(until)), None)
+            hopeful = next((one for one in self._all if one.is_hopeful(until)), None)
             if hopeful is None:
                 break
             if waits is not None:
@@ -117,7 +127,7 @@ class Uploads:
 
     def waiting(self) -> int:
         """How many entries have not arrived yet, counted for each remote."""
-        return sum(queue.waiting() for queue in self._queues)
+        return sum(queue.waiting() for queue in self._all)
 
 
 class Queue:
@@ -291,6 +301,8 @@ class Queue:
     def _put(self, name: str, data: bytes) -> None:
         if is_key(name):
             self.tier.put(name, data)
+        elif tuning.is_hint(name):
+            tuning.put_hint(self.tier, name)
         else:
             self.tier.put_hint(name, data)
 

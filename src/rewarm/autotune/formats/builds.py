@@ -9,6 +9,7 @@ asks for, the versions of backends from the text that it hashes, fields from the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -47,15 +48,24 @@ class Build:
     @property
     def minor(self) -> schema.Minor:
         """Major and minor version of JAX, (0, 12)."""
-        major, minor, *_ = self.jax.split(".")
-        return int(major), int(minor)
+        return _minor(self.jax)
 
     @property
     def backends(self) -> frozenset[str]:
         """The names of the backends that it has."""
-        return frozenset(
-            value.name for value in schema.backends().values() if value.number and value.known.to(self.minor)
-        )
+        return _backends(self.minor)
+
+
+# Asked for with each entry.
+@functools.cache
+def _minor(jax: str) -> schema.Minor:
+    major, minor, *_ = jax.split(".")
+    return int(major), int(minor)
+
+
+@functools.cache
+def _backends(minor: schema.Minor) -> frozenset[str]:
+    return frozenset(value.name for value in schema.backends().values() if value.number and value.known.to(minor))
 
 
 def _versions(triton: str) -> Mapping[str, str]:

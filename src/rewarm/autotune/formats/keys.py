@@ -18,6 +18,7 @@ Checked against the keys that the compilers of JAX 0.9.2, 0.10.2, 0.11.2 and 0.1
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import math
 import re
@@ -43,6 +44,7 @@ _DIGEST = re.compile(r"[A-Za-z0-9_-]{43}")
 _DEVICE, _FUSION = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{32}")
 _DNN = re.compile(r", DNN version: [0-9.]+$")
 _LARGEST_TARGET = min(1 << 20, LARGEST)
+_REMEMBERED = 512  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,12 @@ def is_fusion(name: str) -> bool:
 
 def fingerprint64(text: str) -> str:
     """FarmHash's Fingerprint64, as XLA writes it."""
+    return _fingerprint64(text) if len(text) <= _REMEMBERED else f"{farmhash.fingerprint64(text.encode()):016x}"
+
+
+@functools.lru_cache(1 << 10)
+def _fingerprint64(text: str) -> str:
+    """Devices and builds are few and short, and asked for with each entry."""
     return f"{farmhash.fingerprint64(text.encode()):016x}"
 
 

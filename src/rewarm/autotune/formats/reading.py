@@ -211,7 +211,7 @@ def _scores(data: bytes, name: str, wanted: Format | None) -> tuple[dict[str, in
             if wrong.finding.code != "binary":
                 raise
             reached[one] = max(0, wrong.finding.place.offset)
-        if wanted and one == order[0] and scores.get(one) == 0:
+        if scores.get(one) == 0:  # of two that make as much sense the first is taken
             break
     return scores, reached or {records.RESULTS: 0}
 

@@ -10,6 +10,7 @@ XLA was seen to refuse, to fall back in silence, to fail a compile or to compile
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -230,9 +231,26 @@ def _for_build(entry: TuningEntry, means: _Means, place: Place, *, is_text: bool
             return
     else:
         top = records.to_new(entry)
+    if _has_all(top.DESCRIPTOR.full_name, means.build.minor):
+        return
     for path in dict.fromkeys(_lacking(top, means.build.minor, "")):
         make = error if is_text else warning
         yield make("field-of-other-build", place, f"fields that JAX {means.build.jax} has", path)
+
+
+@functools.cache
+def _has_all(name: str, minor: schema.Minor) -> bool:
+    """Whether a JAX has every field that there is in a message, and in all inside it."""
+    left, seen = [name], set[str]()
+    while left:
+        one = left.pop()
+        if one not in seen:
+            seen.add(one)
+            rows = schema.fields_of(one).values()
+            if not all(row.known.to(minor) for row in rows):
+                return False
+            left += (row.type for row in rows)
+    return True
 
 
 def _lacking(message: Any, minor: schema.Minor, within: str) -> Iterator[str]:
@@ -303,14 +321,21 @@ def _new_key(entry: TuningEntry, means: _Means, place: Place) -> Iterator[Findin
 
 def _match(entry: TuningEntry, build: Build, device: keys.Device, place: Place) -> Iterator[Finding]:
     """XLA's rule: the codegen version, or else the version of the entry's own backend."""
-    versions = keys.codegen_versions(build, device)
+    versions, codegen = _asked_for(build, device)
     if not all(versions.values()) or not versions:
         return
-    if keys.codegen_version(versions) != entry.versions.codegen and (
+    if codegen != entry.versions.codegen and (
         not entry.versions.backend or versions.get(entry.backend) != entry.versions.backend
     ):
         expected = f"{entry.backend} of version {versions.get(entry.backend, '?')} (JAX {build.jax})"
         yield warning("stale", place, expected, f"version {entry.versions.backend or 'unknown'}")
+
+
+@functools.lru_cache(64)
+def _asked_for(build: Build, device: keys.Device) -> tuple[Mapping[str, str], str]:
+    """The versions of backends, and the codegen version."""
+    versions = keys.codegen_versions(build, device)
+    return versions, keys.codegen_version(versions)
 
 
 def _file_name(entry: TuningEntry) -> Iterator[Finding]:

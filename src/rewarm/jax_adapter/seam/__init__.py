@@ -5,7 +5,7 @@ Not promised: that a future JAX keeps any of this. `probe` looks before anything
 Nothing outside this folder touches a private module of JAX.
 """
 
-from rewarm.jax_adapter.seam.backends import backend_obstacle, compile_smallest, topology
+from rewarm.jax_adapter.seam.backends import DESCRIBED, backend_obstacle, compile_smallest, topology
 from rewarm.jax_adapter.seam.callbacks import (
     jitted_parts,
     jitted_type,
@@ -48,6 +48,7 @@ from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_d
 from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
 
 __all__ = [
+    "DESCRIBED",
     "Call",
     "CompileFunction",
     "Copy",

@@ -9,6 +9,9 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+# Why executables for devices that are not there are left to JAX.
+DESCRIBED = "the devices are only described, not attached"
+
 
 def backend_obstacle(backend: Any) -> str | None:
     """Why executables of this backend cannot be stored and loaded, or `None`."""
@@ -16,7 +19,7 @@ def backend_obstacle(backend: Any) -> str | None:
     from jax._src.lib import _jax
 
     if isinstance(backend, getattr(_jax, "CompileOnlyPyClient", ())):
-        return "the devices are only described, not attached"
+        return DESCRIBED
     if backend.platform not in ("cpu", "gpu", "tpu"):
         return f"no support for platform {backend.platform!r}"
     if "rocm" in str(backend.platform_version).lower():

@@ -1,0 +1,68 @@
+"""Tests that load XLA:GPU's tuning results, or dump them, under Bazel.
+
+Not promised: that a rule forwards `env` and `args` to the test; `py_test`, `cc_test` and the other *_test rules do.
+
+The macro adds what XLA's own recipe for persisted autotuning asks for, and nothing else: flags of XLA's in `XLA_FLAGS`
+(for any program with XLA in it), or options of rewarm's pytest plugin in `args` (for a `py_test` that runs pytest, which
+then also says which test tuned, and why). XLA and rewarm both read these paths:
+
+    TEST_WORKSPACE/x                   a file of the test's data
+    TEST_UNDECLARED_OUTPUTS_DIR/x      a file that Bazel keeps after the test, in bazel-testlogs/.../test.outputs
+
+BUILD.example beside this file shows both.
+"""
+
+_DIRECTORY = "--xla_gpu_per_fusion_autotune_cache_dir"
+_LOAD = "--xla_gpu_load_autotune_results_from"
+_DUMP = "--xla_gpu_dump_autotune_results_to"
+
+def autotuned_test(rule, name, autotune_load = None, autotune_dump = None, pytest = False, **kwargs):
+    """A test with tuning results.
+
+    Args:
+      rule: the test rule or macro to call: `py_test`, `cc_test`.
+      name: of the test.
+      autotune_load: label of a file of results (.textproto for text, .pb for binary), which is added to `data`. The test
+        may be sharded.
+      autotune_dump: name of a file for the results of this run, in the test's undeclared outputs. With XLA's flags each
+        process writes the whole file anew, so such a test is not sharded; with the plugin each shard has a file of its
+        own, and `rewarm autotune merge` makes one of them.
+      pytest: use the options of rewarm's pytest plugin in place of XLA's flags.
+      **kwargs: everything else for the rule. `env`, `args` and `data` are added to.
+    """
+    if autotune_load == None and autotune_dump == None:
+        fail("autotuned_test %s: expected autotune_load, autotune_dump or both" % name)
+    if autotune_dump != None and not _is_inside(autotune_dump):
+        fail("autotuned_test %s: autotune_dump is a file's name in the outputs, found %r" % (name, autotune_dump))
+    loaded = "TEST_WORKSPACE/$(rootpath %s)" % autotune_load if autotune_load != None else None
+    dumped = "TEST_UNDECLARED_OUTPUTS_DIR/%s" % autotune_dump if autotune_dump != None else None
+    kwargs = dict(kwargs)
+    if autotune_load != None:
+        kwargs["data"] = kwargs.get("data", []) + [autotune_load]
+    _refuse_other_ways(name, kwargs.get("env", {}))
+    if pytest:
+        options = _options([("--rewarm-autotune-load", loaded), ("--rewarm-autotune-dump", dumped)])
+        kwargs["args"] = kwargs.get("args", []) + options
+    else:
+        env = dict(kwargs.get("env", {}))
+        there = [env["XLA_FLAGS"]] if env.get("XLA_FLAGS") else []
+        env["XLA_FLAGS"] = " ".join(there + _options([(_LOAD, loaded), (_DUMP, dumped)]))
+        kwargs["env"] = env
+        if autotune_dump != None:
+            if kwargs.get("shard_count", 1) != 1:
+                fail("autotuned_test %s: each shard would dump a part; leave shard_count out, or set pytest = True" % name)
+            kwargs.pop("shard_count", None)
+    rule(name = name, **kwargs)
+
+def _options(pairs):
+    return ["%s=%s" % (option, value) for option, value in pairs if value != None]
+
+def _is_inside(name):
+    return name != "" and not name.startswith("/") and ".." not in name.split("/")
+
+def _refuse_other_ways(name, env):
+    if type(env) != "dict":
+        fail("autotuned_test %s: env must be a dict, found a %s, which cannot be added to" % (name, type(env)))
+    for flag in (_DIRECTORY, _LOAD, _DUMP):
+        if flag + "=" in env.get("XLA_FLAGS", ""):
+            fail("autotuned_test %s: XLA_FLAGS has %s already, and two ways are not to be mixed" % (name, flag))

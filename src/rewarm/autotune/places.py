@@ -1,0 +1,583 @@
+"""Managed places: for each build of XLA and each kind of device a directory that XLA can be given as it is.
+
+Not promised: that XLA finds a result there, or that a result is fast. Promised of a prepared place: its directory
+exists, is a real one, lies where others may not write, and holds no file that is known to harm a compile.
+
+    <cache>/autotune/<build>-<device>/      <device>: 16 hexadecimal digits
+        about.json      whose it is (see `Place`)
+        xla/            what XLA gets (`xla_gpu_per_fusion_autotune_cache_dir`)
+        kernels         XLA's kernel cache (`xla_gpu_kernel_cache_file`), where that is wanted
+        kernels.sha256  what a compile left there that ended well
+        aside/          what was not fit to be seen by XLA; nothing is ever deleted there
+        batches/        which entries of the store hold results of this place, as names of empty files
+        checked.json    what was looked at (`checked.py`)
+        fusions.json    HLO texts of fusions, which XLA's files do not say, as far as anybody said them
+        .lock
+
+Two families of one build have one place: their files never meet in it (`formats.model`).
+
+Races, and their worst outcome:
+
+* XLA writes a result while `add` writes another for the same fusion: the later of the two stays. Both are sound.
+* two processes add at once: each waits for the other's lock, 30 seconds at most. After that, or where the file system
+  has no locks, of two results for one fusion the later stays, and not the better.
+* two processes collect at once: likewise, and then both keep the same results, which costs an entry of the store.
+* a process that is killed between XLA's write and `collect`: the next one to collect finds the result.
+* somebody puts a bad file there between `prepare` and XLA's look: XLA sees it. Only its owner can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewarm import locks, small_files
+from rewarm.autotune import checked, folders, texts
+from rewarm.autotune.checked import Look, Means, Seen
+from rewarm.autotune.folders import UnusableError, is_settled, no_kernels, usable
+from rewarm.autotune.formats import builds, files, keys
+from rewarm.autotune.formats.builds import Build
+from rewarm.autotune.formats.errors import MissingLibraryError, TuningFormatError
+from rewarm.autotune.formats.findings import Place as Where
+from rewarm.autotune.formats.findings import error
+from rewarm.autotune.formats.model import Family, TuningEntry
+from rewarm.autotune.formats.reading import Reading, read, read_bytes, with_keys
+from rewarm.autotune.formats.writing import fusion_path, serialised
+from rewarm.autotune.merging import better
+from rewarm.autotune.texts import Texts, legacy_keys
+from rewarm.sharing import tuning
+from rewarm.sharing.tuning import FOLDER, is_place
+from rewarm.small_files import SHARED, Modes
+
+logger = logging.getLogger("rewarm")
+
+ABOUT, XLA, KERNELS, ASIDE, LOCK = "about.json", "xla", "kernels", "aside", ".lock"
+KERNELS_KNOWN = "kernels.sha256"
+VERSION = 1
+_BYTES = 64 << 10
+
+# How long one waits for another that adds or collects, in seconds. 10,000 results take a few.
+_PATIENCE = 30.0
+
+# How often a use is written down, in seconds.
+_USE_SHOWS_AFTER = 600.0
+
+_NAME = re.compile(r"[^A-Za-z0-9._]+")
+_LONGEST = 64
+
+Keep = Callable[[tuple[TuningEntry, ...]], None]
+
+
+def build_id(name: str, digest: str = "") -> str:
+    """What a build of XLA is known by in the names of places.
+
+    Args:
+      name: for people: "jax-0.12.0.1", "tensorflow-2.20", whatever the user calls his program's XLA.
+      digest: of the library that holds the compiler, hexadecimal; "" where the name alone tells builds apart.
+
+    Raises:
+      ValueError: there is no name.
+    """
+    plain = _NAME.sub("-", name).strip("-.")[:_LONGEST]
+    if not plain:
+        raise ValueError(f"expected a name with a letter or a digit for a build, found {name!r}")
+    return f"{plain}-{digest[:12]}" if digest else plain
+
+
+def jax_of(build: str) -> str:
+    """The JAX release that a build id names; "" where it names none."""
+    found = re.match(r"jax-([0-9][0-9.]*[0-9])(?:-[0-9a-f]{12})?$", build)
+    return found[1] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What came of preparing a place.
+
+    Attributes:
+      directory: what XLA may be given; `None`: nothing, for the reason `why`.
+      writes: whether results can be written there; else XLA is to read alone.
+      why: what stands in the way, in words; "" where nothing does.
+      aside: what was moved aside, a line for each.
+      digest: of the set of results at hand (`checked.digest_of`); "" for none.
+      entries: how many results are at hand.
+    """
+
+    directory: Path | None
+    writes: bool = True
+    why: str = ""
+    aside: tuple[str, ...] = ()
+    digest: str = ""
+    entries: int = 0
+
+
+@dataclass(slots=True)
+class Place:
+    """Results for one build and one kind of device. Safe for any number of threads and processes.
+
+    Attributes:
+      root: the folder of this place.
+      build: the build's id.
+      device: XLA's device text, without the version of cuDNN; "" where it is not known.
+      fingerprint: the device in the place's name: XLA's own of the text, else a digest of what is known of the device.
+      family: which formats the build uses by default.
+    """
+
+    root: Path
+    build: str
+    device: str
+    fingerprint: str
+    family: Family
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+    _settled: tuple[tuple[str, int], ...] = field(default=(), repr=False, compare=False)
+    _files: dict[str, Seen] | None = field(default=None, repr=False, compare=False)
+    _digested: tuple[dict[str, Seen], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What the place is known by in a store and in remotes."""
+        return self.root.name
+
+    @property
+    def directory(self) -> Path:
+        """What XLA gets, once it is prepared."""
+        return self.root / XLA
+
+    @property
+    def kernels(self) -> Path:
+        """XLA's kernel cache; see `prepare_kernels`."""
+        return self.root / KERNELS
+
+    @property
+    def cache_root(self) -> Path:
+        """The cache directory that the place lies in."""
+        return self.root.parent.parent
+
+    @property
+    def known_build(self) -> Build | None:
+        """What is known of the build, where it is one that `formats.builds` has."""
+        return builds.build_of(jax_of(self.build))
+
+    # -- before a compile --------------------------------------------------------------------------------------
+
+    def prepare(self) -> Prepared:
+        """Make the place if it is not there, look at what changed since the last look, and move bad files aside.
+
+        Each is named in one log line. Never raises but for a program error: what stands in the way is in the answer.
+        """
+        with self._lock:
+            try:
+                writes = self._make()
+                aside = self._check(writes)
+            except (UnusableError, MissingLibraryError) as wrong:
+                return Prepared(None, writes=False, why=str(wrong))
+            except OSError as wrong:
+                return Prepared(None, writes=False, why=_words(wrong))
+            return Prepared(self.directory, writes, "", tuple(aside), *self.set_at_hand())
+
+    def make(self) -> bool:
+        """Make the place, without looking at what is in it; returns whether it can be used. Never raises."""
+        with contextlib.suppress(UnusableError, OSError):
+            self._make()
+            return True
+        return False
+
+    def prepare_kernels(self, *, suspect: bool = False) -> Path | None:
+        """Where XLA may keep its kernels; a file that is none, or is `suspect`, is moved aside. `None`: nowhere.
+
+        Not promised: that XLA can read the file. Of its content only the outermost structure is looked at, so whoever
+        compiles must be ready for more: call this again with `suspect` and compile anew.
+        """
+        with self._lock, contextlib.suppress(UnusableError, OSError):
+            if not self._make():
+                return None
+            if os.path.lexists(self.kernels):
+                why = "XLA cannot read it" if suspect else no_kernels(self.kernels)
+                if why:
+                    logger.warning("rewarm: %s", self._aside(self.kernels, KERNELS, why))
+            return self.kernels
+        return None
+
+    def kernels_known(self) -> bool:
+        """Whether the kernel cache is as a compile left it that ended well, or is not there."""
+        with contextlib.suppress(OSError):
+            if not self.kernels.exists():
+                return True
+            known = small_files.contents(self.root / KERNELS_KNOWN, _BYTES).decode("ascii", "replace")
+            return known == _digest_of(self.kernels)
+        return False
+
+    def note_kernels(self) -> None:
+        """A compile ended well with the kernel cache as it is. Never raises."""
+        with contextlib.suppress(OSError):
+            if self.kernels.exists() and not self.kernels_known():
+                small_files.replace(self.root / KERNELS_KNOWN, _digest_of(self.kernels).encode(), self._modes().file)
+
+    # -- results -----------------------------------------------------------------------------------------------
+
+    def entries(self) -> Reading:
+        """All results that lie here, as they are, and what is wrong with files.
+
+        Raises:
+          MissingLibraryError: protobuf is not there.
+        """
+        reading = read(self.directory)
+        return replace(reading, entries=with_keys(reading.entries, iter(texts.load(self.root).legacy.values())))
+
+    def fusions(self) -> dict[str, str]:
+        """HLO texts by the fingerprints of the new formats, as far as anybody said them."""
+        return texts.load(self.root).fusions
+
+    def add(self, entries: Iterable[TuningEntry], *, kept: bool = False) -> int:
+        """Put results here, by the merge rule; returns how many are new, or better than what was here.
+
+        Args:
+          entries: any; the fusions' texts of legacy ones stay known.
+          kept: they lie in an entry of the store already.
+
+        Raises:
+          MissingLibraryError: protobuf is not there.
+          OSError: the place cannot be made, or not all could be written.
+          TuningFormatError: an entry does not say what a file's name is made of, or is not sound; then nothing is
+            written.
+        """
+        listed = list(entries)
+        with self._held():
+            wanted = self._wanted(listed)
+            self._learn(Texts({}, legacy_keys(wanted)))
+            known = self._refresh()
+            written: list[tuple[Path, bytes]] = []
+            for path, entry in wanted.items():
+                data = self._better(path, entry, known)
+                if data is not None:
+                    written.append((self.directory / path, data))
+            files.write_all(written, self._modes())
+            for place, data in written:
+                status, path = place.lstat(), place.relative_to(self.directory).as_posix()
+                known[path] = Seen(status.st_size, status.st_mtime_ns, hashlib.sha256(data).hexdigest(), kept)
+            if kept:  # those that were here as they are
+                self._mark(known, wanted)
+            self._remember(known)
+            return len(written)
+
+    def collect(self, keep: Keep | None = None) -> tuple[TuningEntry, ...]:
+        """What came here and was not collected yet, whoever wrote it; bad files are moved aside.
+
+        Args:
+          keep: is given the results, if there are any, before they count as collected; where it raises they do not,
+            and the next one to collect has them.
+
+        Raises:
+          MissingLibraryError: protobuf is not there.
+          OSError: the place cannot be read.
+          Exception: what `keep` raises.
+        """
+        with self._held(make=False):
+            if not self.directory.is_dir():
+                return ()
+            self._check(os.access(self.root, os.W_OK))
+            if all(seen.kept for seen in (self._files or {}).values()):
+                return ()
+            known = self._refresh()  # another process may have collected them since
+            fresh = self._fresh(known)
+            if not fresh:
+                return ()
+            found = tuple(fresh.values())
+            if keep is not None:
+                keep(found)
+            self._remember({**known, **{path: known[path]._replace(kept=True) for path in fresh}})
+            return found
+
+    def set_at_hand(self) -> tuple[str, int]:
+        """The digest of the results that are here, and how many, as of the last look (`prepare`, `collect`, `add`)."""
+        with self._lock:
+            known = self._files if self._files is not None else checked.load(self.root)
+            if self._digested is None or self._digested[0] is not known:
+                self._digested = known, checked.digest_of(known)
+            return self._digested[1], len(known)
+
+    def names(self) -> frozenset[str]:
+        """What the fusions are called that have a result, as of the last look: their files' names, without endings."""
+        with self._lock:
+            known = self._files if self._files is not None else checked.load(self.root)
+            return frozenset(Path(path).stem for path in known)
+
+    def learn(self, fusions: Mapping[str, str]) -> None:
+        """Keep HLO texts of fusions by their fingerprints: what XLA's files do not say, and checks need.
+
+        Raises:
+          OSError: they cannot be written.
+        """
+        with self._held():
+            self._learn(Texts(dict(fusions), {}))
+
+    def _learn(self, told: Texts) -> None:
+        """Under the lock."""
+        known = texts.load(self.root)
+        if known.has(told):
+            return
+        texts.save(self.root, known.with_(told), self._modes())
+        # What was sound without a text need not be with it.
+        named, known_files = {*told.fusions, *told.legacy}, checked.load(self.root)
+        unread = {path: seen._replace(mtime=-1) for path, seen in known_files.items() if Path(path).stem in named}
+        self._remember({**known_files, **unread})
+
+    # -- batches -----------------------------------------------------------------------------------------------
+
+    def batches(self) -> list[str]:
+        """Keys of the entries of the store that are known to hold results of this place."""
+        return tuning.known_here(self.cache_root, self.name)
+
+    def last_used(self) -> float:
+        """When it was last prepared, in seconds since the epoch, up to ten minutes late; now where nothing says it."""
+        with contextlib.suppress(OSError):
+            return (self.root / ABOUT).stat().st_mtime
+        return time.time()
+
+    def device_folders(self) -> list[str]:
+        """The devices that XLA wrote results of the new formats for, by its own fingerprints."""
+        with contextlib.suppress(OSError), os.scandir(self.directory) as items:
+            return sorted(one.name for one in items if keys.is_device(one.name))
+        return []
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _modes(self) -> Modes:
+        return small_files.modes_in(self.cache_root)
+
+    def _means(self) -> Means:
+        shared = self._modes() == SHARED or not hasattr(os, "geteuid")
+        owners = frozenset() if shared else frozenset((os.geteuid(), 0))
+        device = keys.Device(self.device) if self.device else None
+        return Means(self.known_build, device, *texts.load(self.root), owners)
+
+    def _make(self) -> bool:
+        """Make the folders; returns whether they can be written to.
+
+        Raises:
+          UnusableError: what is there is not for XLA.
+          OSError: one cannot be made.
+        """
+        modes, writes = self._modes(), True
+        for folder in (self.root.parent, self.root, self.directory):
+            if not os.path.lexists(folder):
+                small_files.make_folder(folder, modes.directory)
+            writes = usable(folder, shared=modes == SHARED) and writes
+        if writes and not (self.root / ABOUT).is_file():
+            self._say_what_it_is(modes)
+        elif writes and time.time() - self.last_used() > _USE_SHOWS_AFTER:
+            with contextlib.suppress(OSError):
+                os.utime(self.root / ABOUT)
+        return writes
+
+    def _say_what_it_is(self, modes: Modes) -> None:
+        told = {
+            "build": self.build,
+            "device": self.device,
+            "fingerprint": self.fingerprint,
+            "family": self.family.value,
+        }
+        data = json.dumps({"version": VERSION, **told, "made": time.time()}, sort_keys=True).encode()
+        small_files.replace(self.root / ABOUT, data, modes.file)
+
+    def _check(self, writes: bool) -> list[str]:
+        """Look at what changed; returns what was moved aside."""
+        now = folders.mtimes(self.directory)
+        if self._files is not None and now == self._settled:
+            return []
+        known = checked.load(self.root)
+        found = checked.look(self.directory, known, self._means())
+        aside = self._clean(found, writes)
+        files_now = {
+            path: seen._replace(kept=known[path].kept) if _same(known.get(path), seen) else seen
+            for path, seen in found.files.items()
+        }
+        self._files, self._settled = files_now, now if is_settled(now) else ()
+        if writes and found.changed:
+            self._save(files_now)
+        return aside
+
+    def _clean(self, found: Look, writes: bool) -> list[str]:
+        if found.bad and not writes:
+            one = found.bad[0]
+            raise UnusableError(f"{self.directory / one.path} is not for XLA ({one.why}) and cannot be moved aside")
+        lines = [self._aside(self.directory / one.path, one.path, one.why) for one in found.bad]
+        for line in lines:
+            logger.warning("rewarm: %s", line)
+        return lines
+
+    def _aside(self, path: Path, name: str, why: str) -> str:
+        return folders.put_aside(path, self.root / ASIDE, name, why, self._modes())
+
+    @contextlib.contextmanager
+    def _held(self, *, make: bool = True) -> Iterator[None]:
+        with self._lock, contextlib.ExitStack() as stack:
+            try:
+                writes = self._make() if make or self.root.is_dir() else False
+            except UnusableError as wrong:
+                raise OSError(0, str(wrong), str(self.root)) from None
+            if writes:
+                stack.enter_context(locks.held(self.root / LOCK, _PATIENCE, self._modes()))
+            yield
+
+    def _refresh(self) -> dict[str, Seen]:
+        """What lies here now; what others did since is read. Under the lock."""
+        self._files = None
+        self._check(os.access(self.root, os.W_OK))
+        return dict(self._files or {})
+
+    def _fresh(self, known: Mapping[str, Seen]) -> dict[str, TuningEntry]:
+        """The results that were not collected yet."""
+        fresh = {}
+        for path in sorted(path for path, seen in known.items() if not seen.kept):
+            reading = self._read(path)
+            if reading.entries:
+                fresh[path] = reading.entries[0]
+        told = iter(texts.load(self.root).legacy.values())
+        return dict(zip(fresh, with_keys(tuple(fresh.values()), told), strict=True))
+
+    def _read(self, path: str) -> Reading:
+        place = self.directory / path
+        with contextlib.suppress(OSError):
+            return read_bytes(place.read_bytes(), place, checked.format_of(path))
+        return Reading(place, None)
+
+    def _wanted(self, entries: list[TuningEntry]) -> dict[str, TuningEntry]:
+        """One result for each file.
+
+        Raises:
+          TuningFormatError: see `add`.
+        """
+        wanted: dict[str, TuningEntry] = {}
+        means = self._means()
+        for entry in entries:
+            # Its source is no file of this place, whose name and folder would be held against it.
+            why = checked.first_error((replace(entry, source=type(entry.source)()),), means)
+            if why:
+                raise TuningFormatError(error("unsound", Where(entry.source.path), "a sound entry", why))
+            named = self._with_version(entry)
+            path = fusion_path(named)
+            wanted[path] = better(wanted[path], named) if path in wanted else named
+        return wanted
+
+    def _with_version(self, entry: TuningEntry) -> TuningEntry:
+        """A legacy result of whoever reads it is this build's, whose version is in the file's name."""
+        build = self.known_build
+        if entry.family is Family.LEGACY and entry.device is not None and not entry.versions.entry and build:
+            return replace(entry, versions=replace(entry.versions, entry=build.entry_version))
+        return entry
+
+    def _better(self, path: str, entry: TuningEntry, known: Mapping[str, Seen]) -> bytes | None:
+        """What the file is to hold; `None`: what it holds."""
+        data = serialised(entry, lossy=True)
+        if path in known:
+            if hashlib.sha256(data).hexdigest() == known[path].digest:
+                return None
+            here = next(iter(self._read(path).entries), None)
+            # A legacy file does not say its key, and one that is compared with it must not either.
+            if (
+                here is not None
+                and better(here, next(iter(read_bytes(data, self.directory / path).entries), here)) == here
+            ):
+                return None
+        return data
+
+    def _as_file(self, data: bytes, path: str) -> TuningEntry | None:
+        """As it would be read: a legacy file does not say its key."""
+        return next(iter(read_bytes(data, self.directory / path).entries), None)
+
+    def _mark(self, known: dict[str, Seen], wanted: Mapping[str, TuningEntry]) -> None:
+        for path, entry in wanted.items():
+            if path in known and known[path].digest == hashlib.sha256(serialised(entry, lossy=True)).hexdigest():
+                known[path] = known[path]._replace(kept=True)
+
+    def _remember(self, known: dict[str, Seen]) -> None:
+        self._files, self._settled = known, ()
+        self._save(known)
+
+    def _save(self, known: Mapping[str, Seen]) -> None:
+        with contextlib.suppress(OSError):  # a full disk: all is read again, and kept once more
+            checked.save(self.root, known, self._modes())
+
+
+def places(cache_root: Path) -> list[Place]:
+    """The places of a cache directory, by name; what cannot be read is not among them."""
+    folder = cache_root / FOLDER
+    with contextlib.suppress(OSError), os.scandir(folder) as items:
+        names = sorted(one.name for one in items if is_place(one.name) and one.is_dir(follow_symlinks=False))
+        return [_place_at(folder / name) for name in names]
+    return []
+
+
+def unused(cache_root: Path, seconds: float) -> list[Place]:
+    """The places that nothing was prepared in for so long; some ten minutes more or less."""
+    return [place for place in places(cache_root) if time.time() - place.last_used() > seconds]
+
+
+def place_of(cache_root: Path, build: str, device_text: str, family: Family) -> Place:
+    """The place for a build and a kind of device, which need not be there yet.
+
+    Args:
+      cache_root: the cache directory.
+      build: see `build_id`.
+      device_text: XLA's, with or without the version of cuDNN.
+      family: which formats the build uses.
+
+    Raises:
+      ValueError: the device text is empty; see `place_of_unknown`.
+    """
+    if not device_text:
+        raise ValueError("expected XLA's device text, found none")
+    device = keys.device_of_legacy(device_text)
+    return Place(_folder(cache_root, build, device.fingerprint), build, device.text, device.fingerprint, family)
+
+
+def place_of_unknown(cache_root: Path, build: str, about: str, family: Family, *, fingerprint: str = "") -> Place:
+    """The place of a device whose text is not known.
+
+    Args:
+      about: whatever tells this kind of device from others.
+      fingerprint: XLA's own of its text, where that is known.
+    """
+    told = fingerprint or hashlib.sha256(about.encode()).hexdigest()[:16]
+    return Place(_folder(cache_root, build, told), build, "", told, family)
+
+
+def _folder(cache_root: Path, build: str, fingerprint: str) -> Path:
+    name = f"{build}-{fingerprint}"
+    if not is_place(name):
+        raise ValueError(f"expected a build as build_id makes it, found {build!r}")
+    return cache_root / FOLDER / name
+
+
+def _place_at(root: Path) -> Place:
+    build, _, fingerprint = root.name.rpartition("-")
+    told: dict[str, object] = {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        said = json.loads(small_files.contents(root / ABOUT, _BYTES))
+        told = said if isinstance(said, dict) and said.get("version") == VERSION else {}
+    device, family = told.get("device"), told.get("family")
+    text = device if isinstance(device, str) and keys.fingerprint64(device) == fingerprint else ""
+    return Place(root, build, text, fingerprint, Family.LEGACY if family == Family.LEGACY.value else Family.NEW)
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _same(known: Seen | None, now: Seen) -> bool:
+    return known is not None and known.digest == now.digest
+
+
+def _words(wrong: OSError) -> str:
+    return f"{wrong.filename}: {wrong.strerror or wrong}"

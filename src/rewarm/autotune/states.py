@@ -1,0 +1,134 @@
+"""What an executable's header says of the tuning that it was compiled with, and when that is not good enough any more.
+
+Not promised: that complete tuning is good tuning, or that a refused executable was slow. Only what was said when it was
+compiled, and what is at hand now, are compared.
+
+In a header, under "tuning":
+
+    {"state":, "set": digest of the results at hand afterwards, or "", "entries": how many, "new": how many of them the
+     compile found, "place": the name of the place, or "", "missing": [fusions that had none, where that is known],
+     "lock": the digest of the lock that was in force, if one was}
+
+"set" is `checked.digest_of`; a fusion's name is that of its file without the ending. States:
+
+    complete      each fusion had a result, or XLA tuned it there and then
+    incomplete    not so, or not certain for an attached device, where tuning was off or its results were read alone
+    unknown       a described device, whose compiler tunes nothing and does not say what it lacked
+    none          nothing of all that applies: results come from a file or folder of the user's own
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+_MOST_NAMES = 256
+
+
+class State(enum.StrEnum):
+    """How complete the tuning was."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    UNKNOWN = "unknown"
+    NONE = "none"
+
+
+# What a header without a word of tuning has: of another platform, or from before rewarm knew of it.
+UNSAID = "unsaid"
+
+
+class Incomplete(enum.StrEnum):
+    """What to do with an executable whose tuning was incomplete when complete tuning is at hand."""
+
+    REFUSE = "refuse"
+    """Compile it again, in the program's time."""
+    REFRESH = "refresh"
+    """Serve it, and compile it again in the background for those who come later."""
+    SERVE = "serve"
+
+
+class Conditions(NamedTuple):
+    """How a program was compiled.
+
+    Attributes:
+      attached: for a device that is there, where XLA tunes what has no result.
+      tunes: autotuning was on.
+      writes: its results could be written down.
+      required: the compiler was told to fail where a result is missing, and did not.
+      missing: names of fusions without a result; `None` where that is not known.
+      own: results came from a file or folder of the user's own.
+    """
+
+    attached: bool
+    tunes: bool = True
+    writes: bool = True
+    required: bool = False
+    missing: tuple[str, ...] | None = None
+    own: bool = False
+
+
+def state_of(how: Conditions) -> State:
+    """How complete the tuning of a compile was that ended well."""
+    if how.own:
+        return State.NONE
+    if how.required:
+        return State.COMPLETE
+    if how.missing is not None:
+        return State.INCOMPLETE if how.missing else State.COMPLETE
+    if how.attached:
+        return State.COMPLETE if how.tunes and how.writes else State.INCOMPLETE
+    return State.UNKNOWN
+
+
+def record(how: Conditions, digest: str, entries: int, new: int, place: str = "") -> dict[str, Any]:
+    """What a header says.
+
+    Args:
+      how: the program was compiled.
+      digest, entries: the set of results at hand after the compile, and how many they are.
+      new: how many of them the compile found.
+      place: the name of the place that they are in.
+    """
+    told: dict[str, Any] = {"state": state_of(how).value, "set": digest, "entries": entries, "new": new, "place": place}
+    if how.missing:
+        told["missing"] = sorted(how.missing)[:_MOST_NAMES]
+    return told
+
+
+def state_said(tuning: Mapping[str, Any] | None) -> str:
+    """The state in a header that anybody may have written: one of `State`, or `UNSAID`."""
+    said = tuning.get("state") if tuning is not None else None
+    return said if isinstance(said, str) and said in set(State) else UNSAID
+
+
+def is_outdated(tuning: Mapping[str, Any] | None, digest: str, present: Collection[str]) -> str | None:
+    """Why an executable would be compiled better now, or `None`.
+
+    One that says which results it lacked: when all of them are there. One that does not: when the set is another one,
+    and larger.
+
+    Args:
+      tuning: what its header says.
+      digest: of the set of results at hand.
+      present: the names of their fusions.
+    """
+    if state_said(tuning) not in (State.INCOMPLETE, State.UNKNOWN) or tuning is None:
+        return None
+    missing = tuning.get("missing")
+    if isinstance(missing, list) and missing and len(missing) < _MOST_NAMES:
+        lacking = [name for name in missing if not isinstance(name, str) or name not in present]
+        return None if lacking else f"it was compiled without {len(missing)} tuning results that are there now"
+    had = tuning.get("entries")
+    if digest == tuning.get("set") or not isinstance(had, int) or len(present) <= had:
+        return None
+    return f"it was compiled with {had} tuning results at hand, and there are {len(present)} now"
+
+
+def counts(said: Iterable[Mapping[str, Any] | None]) -> dict[str, int]:
+    """How many headers are in each state; states that none is in are there with 0."""
+    found = dict.fromkeys((*(state.value for state in State), UNSAID), 0)
+    for tuning in said:
+        found[state_said(tuning)] += 1
+    return found

@@ -1,0 +1,172 @@
+"""What `merge` and `convert` share: entries into the format that is wanted, written whole, or a refusal.
+
+Not promised: that XLA takes what was written; errors of entries are told on standard error (`validate` with the build
+and the GPU says more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rewarm.autotune import outputs, sources
+from rewarm.autotune.formats import (
+    BUILDS,
+    Family,
+    Finding,
+    Format,
+    Header,
+    Severity,
+    TuningEntry,
+    convert,
+    validate,
+    with_keys,
+)
+from rewarm.autotune.formats.builds import FILE_VERSION
+from rewarm.autotune.formats.keys import TRITON_GEMM_CONFIG, fusion_fingerprint
+from rewarm.autotune.sources import Loaded
+from rewarm.cli.autotune.inputs import Means
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SHOWN = 20
+_HINT = "--keys, --jax and --target may say what is missing, and "
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How something is to be written: the options of `output_options`."""
+
+    out: str
+    to: str | None
+    means: Means
+    keys: tuple[Path, ...]
+    lossy: bool
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written, and what was left out, with the reasons."""
+
+    format: Format
+    count: int
+    left_out: tuple[Finding, ...]
+
+
+def output_options(function: F) -> F:
+    """`-o`, `--to`, `--keys`, `--lossy`, `--force`."""
+    names = [one.value for one in outputs.OUTPUTS]
+    for option in (
+        click.option("--force", is_flag=True, help="Replace what is at OUT. Of a folder only if all in it is XLA's."),
+        click.option(
+            "--lossy",
+            is_flag=True,
+            help="Leave out, and tell, what cannot be read, converted or written; without it nothing is written then.",
+        ),
+        click.option(
+            "--keys",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="Tuning files whose entries say device and fusion, for those that have a digest or fingerprint alone.",
+        ),
+        click.option(
+            "--to",
+            type=click.Choice(names),
+            metavar="FORMAT",
+            help=f"What to write: {', '.join(names)}. By default by OUT's name: XLA's suffixes for text are text, any "
+            "other suffix is binary, none is a folder; the family stays.",
+        ),
+        click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file or folder to write."),
+    ):
+        function = option(function)
+    return function
+
+
+def refuse_broken(found: Sequence[Loaded], wish: Wish) -> list[Finding]:
+    """What could not be read, which is left out.
+
+    Raises:
+      click.ClickException: there is some, and nothing may be left out.
+    """
+    broken = [finding for one in found for finding in one.broken]
+    _refuse(broken, wish, "of the input cannot be read")
+    return broken
+
+
+def write(entries: Sequence[TuningEntry], wish: Wish, header: Header | None, broken: Iterable[Finding]) -> Written:
+    """Write entries as it is wished.
+
+    Raises:
+      click.ClickException: there are none, or some cannot be in the format and nothing may be left out.
+      OutputError, TuningFormatError, OSError: see `outputs.write_whole`.
+    """
+    if not entries:
+        raise click.ClickException("there are no entries to write; nothing was written")
+    named, fusions = _with_keys(entries, wish.keys)
+    form = outputs.format_of(wish.out, (entry.family for entry in named), Format(wish.to) if wish.to else None)
+    done = convert(named, form, build=wish.means.build, device=wish.means.device, fusions=fusions)
+    _refuse(done.findings, wish, f"cannot be written as {form.value}", _HINT)
+    if not done.entries:
+        raise click.ClickException("no entry is left to write; nothing was written")
+    count = outputs.write_whole(
+        done.entries, Path(wish.out), form, header=_header(header, form), force=wish.force, lossy=wish.lossy
+    )
+    _warn(done.entries, wish)
+    return Written(form, count, (*broken, *done.findings))
+
+
+def _refuse(findings: Sequence[Finding], wish: Wish, what: str, hint: str = "") -> None:
+    for finding in findings[:_SHOWN]:
+        click.echo(str(finding), err=True)
+    if len(findings) > _SHOWN:
+        click.echo(f"and {len(findings) - _SHOWN} more", err=True)
+    if findings and not wish.lossy:
+        raise click.ClickException(f"{len(findings)} {what}, so nothing was written; {hint}--lossy leaves them out")
+
+
+def _with_keys(entries: Sequence[TuningEntry], paths: Sequence[Path]) -> tuple[list[TuningEntry], Mapping[str, str]]:
+    """Entries with the names that other files know, and the fingerprints of those files' fusions."""
+    known = [entry for one in sources.load(paths) for entry in one.entries if _is_named(entry)]
+    versions = {build.entry_version for build in BUILDS} | {entry.versions.entry for entry in known}
+    keys = {(entry.device or "", entry.fusion or "") for entry in known}
+    unnamed = any(not _is_named(entry) for entry in entries)
+    triples = ((device, fusion, version) for device, fusion in keys for version in versions if version and unnamed)
+    return list(with_keys(tuple(entries), triples)), _fingerprints(known)
+
+
+def _is_named(entry: TuningEntry) -> bool:
+    return entry.family is Family.LEGACY and entry.device is not None and entry.fusion is not None
+
+
+def _fingerprints(known: Iterable[TuningEntry]) -> dict[str, str]:
+    """HLO texts to fingerprints, of Triton's gemm fusions: of others the text does not say enough."""
+    found = {}
+    for entry in known:
+        if entry.backend == "TRITON" and entry.fusion is not None:
+            try:
+                found[entry.fusion] = fusion_fingerprint(entry.fusion, "kCustom", TRITON_GEMM_CONFIG)
+            except ValueError:
+                continue
+    return found
+
+
+def _header(header: Header | None, form: Format) -> Header | None:
+    """What a file said beside its entries, where the new one is of the same family."""
+    if header is None or form.is_directory:
+        return None
+    return replace(header, version=FILE_VERSION if form.family is Family.LEGACY else 0)
+
+
+def _warn(entries: Sequence[TuningEntry], wish: Wish) -> None:
+    """Say which of what was written is not sound: it was so before."""
+    build, device = wish.means.build, wish.means.device
+    found = [one for one in validate(entries, build=build, device=device) if one.severity is Severity.ERROR]
+    for finding in found[:_SHOWN]:
+        click.echo(str(finding), err=True)
+    if found:
+        click.echo(f"{len(found)} errors are in {wish.out}, as they were in what it was made of", err=True)

@@ -1,0 +1,53 @@
+"""Checks of XLA:GPU's tuning results in the cache directory, and of a lock that is in force.
+
+Not promised: that a result is fast, or that it is found: `rewarm autotune check` asks the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rewarm.autotune.formats.errors import MissingLibraryError, TuningFormatError
+from rewarm.autotune.places import ASIDE, Place, places
+from rewarm.doctor.check import Check, some
+from rewarm.doctor.facts import Facts
+from rewarm.in_force import Settings
+
+
+def checks(facts: Facts) -> Iterator[Check]:
+    """All of this file; nothing where there are neither results nor a lock."""
+    found = places(facts.directory)
+    if found:
+        results = sum(place.set_at_hand()[1] for place in found)
+        yield Check("tuning", "ok", f"{results} results of XLA:GPU's in {len(found)} places (rewarm autotune ls)")
+    aside = {place.name: count for place in found if (count := _aside(place))}
+    if aside:
+        number = sum(aside.values())
+        yield Check(
+            "tuning",
+            "note",
+            f"{number} files were kept from XLA since they harm a compile: {some(list(aside))}",
+            f"look at them in the folder {ASIDE} of each place in {facts.directory}/autotune, and remove them",
+        )
+    yield from _lock(facts)
+
+
+def _aside(place: Place) -> int:
+    try:
+        return sum(1 for _ in (place.root / ASIDE).iterdir())
+    except OSError:
+        return 0
+
+
+def _lock(facts: Facts) -> Iterator[Check]:
+    if not isinstance(facts.in_force, Settings) or facts.in_force.autotune_lock is None:
+        return
+    from rewarm.autotune import lock
+
+    path = facts.in_force.autotune_lock
+    try:
+        read = lock.read(path)
+    except (TuningFormatError, MissingLibraryError, OSError) as wrong:
+        yield Check("tuning lock", "problem", f"{path} cannot be used: {wrong}", "make it anew, or unset autotune_lock")
+        return
+    yield Check("tuning lock", "ok", f"{path} pins {len(read.entries)} fusions for {read.device.text}")

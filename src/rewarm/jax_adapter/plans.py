@@ -1,0 +1,215 @@
+"""Plans: the programs that a model consists of, as a function of the user's that yields them with abstract arguments.
+
+Not promised: that a plan is all that a model compiles; it is what its author put into it.
+
+A plan is `module:function` or `path/file.py:function`. Called, the function yields (or returns a list of)
+
+    (function, arguments)
+    (function, arguments, keyword arguments)
+    (name, function, arguments[, keyword arguments])
+
+where `function` is jitted (another callable is jitted here) and arguments are a tuple of pytrees whose leaves have a
+shape and a dtype: `jax.ShapeDtypeStruct`, or arrays, of which nothing else is used. Other leaves are passed on as they
+are. A plan function with a parameter is given the list of devices, described or attached, so that it can make a mesh
+and say shardings. A program that says none is one for the first device.
+
+`python -m rewarm.jax_adapter.plans PLAN [--only NAME]...` compiles the programs for the attached devices, so that XLA
+tunes what it does not know yet. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rewarm.errors import RewarmError
+
+_FORMS = "(function, arguments), (function, arguments, keyword arguments) or (name, function, arguments)"
+
+
+class PlanError(RewarmError, ValueError):
+    """A plan cannot be found or used; the message says what was expected and found."""
+
+
+class Program(NamedTuple):
+    """One program of a plan.
+
+    Attributes:
+      name: of the function, or as the plan says; different for each.
+      function: jitted.
+      arguments, keywords: as the plan gives them.
+    """
+
+    name: str
+    function: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+def programs(plan: str, devices: Sequence[Any]) -> Iterator[Program]:
+    """The programs of a plan, for these devices.
+
+    Raises:
+      PlanError: the plan is not there, or yields something else; what it raises itself is passed on.
+    """
+    seen: dict[str, int] = {}
+    for number, item in enumerate(_items(plan, devices), start=1):
+        one = _program(plan, number, item)
+        seen[one.name] = seen.get(one.name, 0) + 1
+        yield one if seen[one.name] == 1 else one._replace(name=f"{one.name}#{seen[one.name]}")
+
+
+def lowered(program: Program, devices: Sequence[Any]) -> Any:
+    """A program for these devices, not yet compiled, with the shardings that a run would have.
+
+    They are in the text of fusions, so in keys: a program that says none is one for one device, and has none there.
+    """
+    import jax
+
+    given = (program.arguments, program.keywords)
+    is_sharded = any(getattr(leaf, "sharding", None) is not None for leaf in _described(given))
+    first = None if is_sharded else jax.sharding.SingleDeviceSharding(devices[0])
+    arguments, keywords = jax.tree.map(lambda leaf: _abstract(leaf, first), given)
+    return program.function.lower(*arguments, **keywords)
+
+
+def _described(given: Any) -> list[Any]:
+    """Leaves that only say a shape. An array has a sharding, too, which says where it lies here."""
+    import jax
+
+    return [leaf for leaf in jax.tree.leaves(given) if isinstance(leaf, jax.ShapeDtypeStruct)]
+
+
+def _abstract(leaf: Any, sharding: Any) -> Any:
+    import jax
+
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        return leaf
+    said = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=said or sharding)
+
+
+def _items(plan: str, devices: Sequence[Any]) -> Iterable[Any]:
+    function = _function(plan)
+    made = function(list(devices)) if _takes_devices(function) else function()
+    if not isinstance(made, Iterable) or isinstance(made, str | bytes | dict):
+        raise PlanError(f"{plan}: expected a function that yields {_FORMS}, found one that returns {_kind(made)}")
+    return made
+
+
+def _takes_devices(function: Callable[..., Any]) -> bool:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [
+        one
+        for one in inspect.signature(function).parameters.values()
+        if one.kind in kinds and one.default is inspect.Parameter.empty
+    ]
+    return len(needed) == 1
+
+
+def _function(plan: str) -> Callable[..., Any]:
+    where, colon, name = plan.rpartition(":")
+    if not colon or not where or not name.isidentifier():
+        raise PlanError(f"{plan}: expected module:function or path/file.py:function")
+    module = _of_file(Path(where)) if where.endswith(".py") else _of_name(where)
+    found = getattr(module, name, None)
+    if not callable(found):
+        there = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
+        raise PlanError(f"{plan}: {where} has no function {name}; it has {', '.join(sorted(there)) or 'none'}")
+    made: Callable[..., Any] = found
+    return made
+
+
+def _of_name(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as wrong:
+        if wrong.name and (name == wrong.name or name.startswith(f"{wrong.name}.")):
+            raise PlanError(
+                f"there is no module {name} here ({wrong}); a file is named path/file.py:function"
+            ) from None
+        raise
+
+
+def _of_file(path: Path) -> Any:
+    if not path.is_file():
+        raise PlanError(f"{path}: expected a Python file with the plan, found none")
+    sys.path.append(str(path.resolve().parent))  # behind everything else: its neighbours must not stand for JAX
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise PlanError(f"{path}: expected a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _program(plan: str, number: int, item: Any) -> Program:
+    parts = list(item) if isinstance(item, tuple | list) else []
+    name = parts.pop(0) if parts and isinstance(parts[0], str) else ""
+    if not 2 <= len(parts) <= 3 or not callable(parts[0]) or not isinstance(parts[1], tuple | list):
+        raise PlanError(f"{plan}: expected {_FORMS}, found {_kind(item)} as number {number}")
+    keywords = parts[2] if len(parts) == 3 else {}
+    if not isinstance(keywords, dict):
+        raise PlanError(f"{plan}: expected keyword arguments as a dict, found {_kind(keywords)} in number {number}")
+    function = parts[0]
+    if not hasattr(function, "lower"):
+        import jax
+
+        function = jax.jit(function)
+    return Program(name or getattr(parts[0], "__name__", "program"), function, tuple(parts[1]), keywords)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {', '.join(type(one).__name__ for one in value) or 'nothing'}"
+    return f"a {type(value).__name__}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile the programs of a plan for the attached devices; the exit code is how many did not compile."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rewarm.jax_adapter.plans", description="Compile a plan's programs."
+    )
+    parser.add_argument("plan", help="module:function or path/file.py:function")
+    parser.add_argument("--only", action="append", metavar="NAME", help="a program's name; may be repeated")
+    asked = parser.parse_args(arguments)
+    import jax
+
+    sys.path.append("")  # a module in the working directory
+    failed = 0
+    names = []
+    for program in programs(asked.plan, jax.devices()):
+        names.append(program.name)
+        if not asked.only or program.name in asked.only:
+            failed += not _compiled(program, jax.devices())
+    unknown = sorted(set(asked.only or ()) - set(names))
+    if unknown:
+        print(f"the plan has no program {', '.join(unknown)}; it has {', '.join(names) or 'none'}", file=sys.stderr)
+    return min(failed + len(unknown), 100)
+
+
+def _compiled(program: Program, devices: Sequence[Any]) -> bool:
+    since = time.perf_counter()
+    try:
+        lowered(program, devices).compile()
+    except Exception as wrong:  # noqa: BLE001 - the next program may compile
+        print(f"{program.name}: {type(wrong).__name__}: {wrong}", file=sys.stderr)
+        return False
+    print(f"{program.name}: compiled in {time.perf_counter() - since:.1f} s", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except PlanError as wrong:
+        print(f"Error: {wrong}", file=sys.stderr)
+        sys.exit(101)

@@ -1,0 +1,550 @@
+"""Coverage: planted cases, judged without a compiler and then asked of the real one, and lock files of plans."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuning_samples import BODY, legacy_entry, new_entry, target, triton_result
+
+from conftest import Run, clean_environment, execute
+from cuda_compilers import Compiler, ask_child, compiled, jax_version, wanted
+from rewarm.autotune import lock, targets
+from rewarm.autotune.coverage import (
+    Needed,
+    Reader,
+    Reason,
+    State,
+    Verdict,
+    directory_format,
+    family_for,
+    judge,
+    usable,
+)
+from rewarm.autotune.formats import (
+    Build,
+    Family,
+    Format,
+    Reading,
+    TuningEntry,
+    Versions,
+    build_of,
+    keys,
+    read,
+    records,
+    write,
+)
+from rewarm.autotune.formats.hlo import fusion_text
+from rewarm.autotune.formats.protobuf import message_class
+from rewarm.autotune.formats.writing import fusion_path
+from rewarm.autotune.places import place_of
+from rewarm.autotune.sources import Loaded
+from rewarm.jax_adapter import plans
+
+PLANS = Path(__file__).with_name("coverage_plans.py")
+H200, A100 = target("h200"), target("a100")
+TEXT = fusion_text(BODY, "kCustom", keys.TRITON_GEMM_CONFIG)
+GEMM = Needed(TEXT, BODY, "gemm_fusion", ("train_step",))
+
+
+def known_build(jax: str = "0.12.0.1") -> Build:
+    found = build_of(jax)
+    assert found is not None
+    return found
+
+
+NEW = Reader(known_build(), H200, Family.NEW)
+LEGACY = Reader(known_build(), H200, Family.LEGACY)
+
+
+def loaded(*entries: TuningEntry, **more: Any) -> Loaded:
+    return Loaded(Reading(Path("cache"), None, tuple(entries)), **more)
+
+
+def fresh(**fields: Any) -> TuningEntry:
+    return new_entry(fusion=GEMM.fingerprint, **fields)
+
+
+def verdict(reader: Reader, *sources: Loaded) -> Verdict:
+    (one,) = judge([GEMM], sources, reader).verdicts
+    return one
+
+
+OLD = Versions(codegen="0" * 16, backend="a77e7c793abc0d0c923a9afb275058e2fe57a198")
+LOOSE = Versions(codegen="0" * 16, backend="b575c0c38d428a609e25487db64051a5fa7bfab8")
+UNFIT = message_class("xla.autotuner.BackendConfig")(gemm={"algorithm": 0})
+CASES: list[tuple[str, Reader, TuningEntry | None, State, Reason, str]] = [
+    ("strict", NEW, fresh(), State.COVERED, Reason.NONE, "strict"),
+    ("loose", NEW, fresh(versions=LOOSE), State.COVERED, Reason.NONE, "loose"),
+    ("legacy", LEGACY, legacy_entry(), State.COVERED, Reason.NONE, ""),
+    ("legacy of any version", LEGACY, legacy_entry(versions=Versions()), State.COVERED, Reason.NONE, ""),
+    ("nothing", NEW, None, State.MISSING, Reason.NEVER_TUNED, "new or changed in the model"),
+    ("another fusion's", NEW, new_entry(), State.MISSING, Reason.NEVER_TUNED, "new or changed in the model"),
+    ("another GPU's", NEW, fresh(device=A100.fingerprint), State.MISSING, Reason.OTHER_GPU, "A100"),
+    ("another GPU's, legacy", LEGACY, legacy_entry(device=A100.legacy), State.MISSING, Reason.OTHER_GPU, "A100"),
+    (
+        *("another cuDNN, legacy", LEGACY, legacy_entry(device=f"{H200.text}, DNN version: 9.1.0")),
+        *(State.MISSING, Reason.OTHER_GPU, "cuDNN 9.1.0, which is in legacy keys"),
+    ),
+    ("another build's", NEW, fresh(versions=OLD), State.STALE, Reason.OTHER_BUILD, "loose rule does not match either"),
+    (
+        *("another build's, legacy", LEGACY, legacy_entry(versions=Versions(entry=52))),
+        *(State.STALE, Reason.OTHER_BUILD, "by their version alone (56 is wanted)"),
+    ),
+    (
+        *("unsound", LEGACY, legacy_entry(triton_result(num_warps=3))),
+        *(State.STALE, Reason.CORRUPT, "num_warps as a power of two"),
+    ),
+    (
+        *("of a library", NEW, fresh(backend="CUBLASLT", config=UNFIT.SerializeToString())),
+        *(State.STALE, Reason.CORRUPT, "a backend that compiles fusions"),
+    ),
+    ("legacy for new", NEW, legacy_entry(), State.MISSING, Reason.OTHER_FORMAT, "convert makes one of the new ones"),
+    ("new for legacy", LEGACY, fresh(), State.MISSING, Reason.OTHER_FORMAT, "convert makes one of the legacy ones"),
+]
+
+
+@pytest.mark.parametrize(
+    ("reader", "entry", "state", "reason", "words"), [one[1:] for one in CASES], ids=[one[0] for one in CASES]
+)
+def test_each_reason(reader: Reader, entry: TuningEntry | None, state: State, reason: Reason, words: str) -> None:
+    found = verdict(reader, *([loaded(entry)] if entry is not None else []))
+    assert (found.state, found.reason) == (state, reason)
+    assert words in found.words
+
+
+def test_results_in_a_place_are_its_builds_alone() -> None:
+    """The same entry that a folder of XLA's would serve by the loose rule: brought in by `import`, it does."""
+    place = loaded(fresh(), build="jax-0.11.2-0123456789ab")
+    found = verdict(NEW, place)
+    assert (found.state, found.reason) == (State.STALE, Reason.OTHER_BUILD)
+    assert "it would match here, under the rule strict" in found.words
+    assert "rewarm autotune import" in found.words
+    assert verdict(NEW, loaded(fresh(), build="jax-0.12.0.1-0123456789ab")).state is State.COVERED
+    assert usable([place], NEW) == []
+
+
+def test_a_damaged_file_is_named_where_it_lies(tmp_path: Path) -> None:
+    for reader, entry in ((NEW, fresh()), (LEGACY, legacy_entry())):
+        folder = tmp_path / reader.family
+        write([entry], folder, directory_format(reader.family))
+        path = folder / fusion_path(entry)
+        path.write_bytes(path.read_bytes()[:9])
+        found = verdict(reader, Loaded(read(folder)))
+        assert (found.state, found.reason) == (State.STALE, Reason.CORRUPT)
+        assert str(path) in found.words
+
+
+def test_a_broken_file_is_no_proof_that_nothing_was_tuned(tmp_path: Path) -> None:
+    path = tmp_path / "results.pb"
+    path.write_bytes(b"")
+    found = verdict(NEW, Loaded(read(path)))
+    assert found.reason is Reason.NEVER_TUNED
+    assert "1 of them" in found.words
+
+
+def test_legacy_folders_are_understood_by_what_is_needed(tmp_path: Path) -> None:
+    write([legacy_entry()], tmp_path / "dir", Format.LEGACY_DIRECTORY)
+    assert verdict(LEGACY, Loaded(read(tmp_path / "dir"))).state is State.COVERED
+    old = legacy_entry(device=A100.legacy, versions=Versions(entry=45))
+    write([old], tmp_path / "old", Format.LEGACY_DIRECTORY)
+    assert verdict(LEGACY, Loaded(read(tmp_path / "old"))).reason is Reason.OTHER_GPU
+
+
+def test_what_serves_nothing_is_listed_with_its_reason() -> None:
+    worse = fresh(versions=LOOSE)
+    others = [
+        new_entry(),
+        fresh(device=A100.fingerprint),
+        replace(new_entry(), versions=OLD),
+        legacy_entry(triton_result(num_warps=3)),
+    ]
+    found = judge([GEMM], [loaded(fresh(), worse, *others)], NEW)
+    assert found.is_complete
+    assert sorted(one.reason for one in found.surplus) == sorted(
+        [Reason.NOT_NEEDED, Reason.OTHER_GPU, Reason.OTHER_BUILD, Reason.CORRUPT, Reason.REPEATED]
+    )
+
+
+def test_an_entry_that_serves_wins_over_one_that_does_not() -> None:
+    for entries in ([fresh(versions=OLD), fresh()], [fresh(device=A100.fingerprint), fresh(), fresh(versions=OLD)]):
+        assert verdict(NEW, loaded(*entries)).entry == fresh()
+        assert verdict(NEW, *map(loaded, reversed(entries))).entry == fresh()
+
+
+def test_the_family_is_the_builds_unless_all_entries_are_of_the_other() -> None:
+    assert family_for(known_build(), [loaded(fresh())]) is Family.NEW
+    assert family_for(known_build(), [loaded(fresh(), legacy_entry())]) is Family.NEW
+    assert family_for(known_build(), [loaded(legacy_entry())]) is Family.LEGACY
+    assert family_for(known_build(), []) is Family.NEW
+    assert family_for(known_build("0.10.2"), [loaded(fresh())]) is Family.LEGACY
+
+
+# Plans, without a compiler.
+
+
+def names(plan: str) -> list[str]:
+    import jax
+
+    return [one.name for one in plans.programs(f"{PLANS}:{plan}", jax.devices()[:1])]
+
+
+def test_plans_name_their_programs() -> None:
+    assert names("two") == ["mlp", "named"]
+    assert names("sharded") == ["step"]
+    assert names("nothing_at_all") == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ("no colon", "expected module:function"),
+        ("no_such_module_anywhere:plan", "there is no module no_such_module_anywhere"),
+        ("none.py:plan", "expected a Python file with the plan"),
+        (f"{PLANS}:none", "has no function none; it has"),
+        (f"{PLANS}:wrong_kind", "found a int as number 1"),
+    ],
+)
+def test_a_plan_that_is_none_is_one_clear_error(plan: str, says: str) -> None:
+    with pytest.raises(plans.PlanError, match=says):
+        list(plans.programs(plan, []))
+
+
+def test_a_plan_compiles_for_the_attached_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plans.main([f"{PLANS}:two", "--only", "named"]) == 0
+    assert capsys.readouterr().out.startswith("named: compiled in ")
+    assert plans.main([f"{PLANS}:does_not_compile"]) == 1
+    assert plans.main([f"{PLANS}:two", "--only", "nobody"]) == 1
+    assert "it has mlp, named" in capsys.readouterr().err
+
+
+# With the real compiler.
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return wanted()
+
+
+def rewarm(compiler: Compiler, folder: Path, *arguments: str, **extra: str) -> Run:
+    command = [sys.executable, "-W", "ignore", "-m", "rewarm", "autotune", *arguments]
+    return execute(command, env=compiler.environment(**extra), cwd=folder)
+
+
+def checked(compiler: Compiler, folder: Path, plan: str, cache: Path, *more: str, **extra: str) -> tuple[int, Any]:
+    options = ("--json", "--cache", str(cache), *([] if "--target" in more else ["--target", "h200"]), *more)
+    done = rewarm(compiler, folder, "check", f"{PLANS}:{plan}", *options, **extra)
+    assert done.out, done.err
+    return done.code, json.loads(done.out)
+
+
+def states(answer: Any) -> list[tuple[str, str | None]]:
+    return sorted((one["state"], one["reason"]) for one in answer["fusions"])
+
+
+def entries_for(answer: Any, family: Family) -> list[TuningEntry]:
+    """Sound entries for what a check found to be needed, as a tuner might have made them."""
+    build, made = known_build(jax_version()), []
+    told = keys.codegen_versions(build, targets.device("h200"))
+    for one in answer["fusions"]:
+        is_gemm = "kind=kCustom" in one["says"]
+        backend = "TRITON" if is_gemm else "NATIVE_EMITTER"
+        config = message_class("xla.autotuner.BackendConfig")()
+        if is_gemm:
+            config.triton.CopyFrom(triton_result().triton)
+        else:
+            config.native_emitter.SetInParent()
+        if family is Family.NEW:
+            versions = Versions(codegen=keys.codegen_version(told), backend=told[backend])
+            entry = new_entry(config, fusion=one["fingerprint"], backend=backend, versions=versions)
+        else:
+            result = triton_result()
+            if not is_gemm:
+                result.other.name = backend
+                result.other.config.type_url = "type.googleapis.com/xla.autotuner.BackendConfig"
+                result.other.config.value = config.SerializeToString()
+            versions = Versions(entry=build.entry_version)
+            device = targets.device("h200").legacy
+            entry = legacy_entry(result, fusion=one["fusion"], device=device, versions=versions)
+            entry = replace(entry, backend=records.legacy_backend(result, one["fusion"]))
+        made.append(entry)
+    return made
+
+
+@pytest.fixture(scope="module")
+def tuned(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of XLA's with a sound entry for each fusion of the plan `small`."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "empty").mkdir()
+    code, answer = checked(compiler, folder, "small", folder / "empty")
+    assert code == 1
+    assert set(states(answer)) == {("missing", "never tuned")}
+    family = Family(answer["family"])
+    write(entries_for(answer, family), folder / "xla", directory_format(family))
+    return folder / "xla"
+
+
+def copy(folder: Path, to: Path) -> Path:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            (to / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+            (to / path.relative_to(folder)).write_bytes(path.read_bytes())
+    return to
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.contract
+def test_what_is_said_to_be_covered_is_what_xla_takes(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    """`check` and XLA's own `require` agree, with all entries and without one."""
+    code, answer = checked(compiler, tmp_path, "small", tuned)
+    assert code == 0
+    assert answer["complete"] is True
+    assert answer["command"] == ""
+    assert answer["surplus"] == []
+    assert {one["configuration"] for one in answer["fusions"]} >= {"64x64x32, 3 stages, 4 warps"}
+    lacking = copy(tuned, tmp_path / "lacking")
+    files(lacking)[0].unlink()
+    code, answer = checked(compiler, tmp_path, "small", lacking)
+    assert code == 1
+    assert answer["counts"]["missing"] == 1
+    assert f"--xla_gpu_per_fusion_autotune_cache_dir={lacking}" in answer["command"]
+    for folder, is_enough in ((tuned, True), (lacking, False)):
+        options = {
+            "xla_gpu_per_fusion_autotune_cache_dir": str(folder),
+            "xla_gpu_require_complete_aot_autotune_results": True,
+        }
+        one = {"program": "mlp:1024", "options": options}
+        (told,), _ = compiled(compiler, tmp_path, targets.description("h200", jax_version()), [one])
+        assert (not told["error"]) is is_enough, told["error"]
+
+
+@pytest.mark.contract
+def test_planted_cases(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    """A changed model, another GPU, another build, a corrupt file and surplus entries, told apart."""
+    family = Family(read(tuned).format.family if read(tuned).format else Family.NEW)
+    count = len(files(tuned))
+
+    code, answer = checked(compiler, tmp_path, "small", tuned, PLAN_SIZE="1152")
+    assert code == 1
+    assert set(states(answer)) == {("missing", "never tuned")}
+    assert len(answer["surplus"]) == count
+
+    code, answer = checked(compiler, tmp_path, "small", tuned, "--target", "a100")
+    assert code == 1
+    assert ("missing", "other GPU") in states(answer) or family is Family.LEGACY
+    assert not [one for one in answer["fusions"] if one["state"] == "covered"]
+
+    planted = copy(tuned, tmp_path / "planted")
+    torn, *_ = files(planted)
+    torn.write_bytes(torn.read_bytes()[:9])
+    known = read(tuned).entries[0]
+    if family is Family.NEW:
+        surplus = replace(known, fusion="0" * 32)
+    else:
+        versions = Versions(entry=known_build(jax_version()).entry_version)
+        surplus = legacy_entry(fusion=BODY, device=targets.device("h200").legacy, versions=versions)
+    write([surplus], planted, directory_format(family))
+    code, answer = checked(compiler, tmp_path, "small", planted)
+    assert code == 1
+    assert [one for one in answer["fusions"] if one["reason"] == "corrupt" and str(torn) in one["words"]]
+    assert answer["counts"]["stale"] == 1
+    assert {one["reason"] for one in answer["surplus"]} == {"not in the plan"}
+    assert len(answer["surplus"]) == 1
+
+
+def test_the_managed_directory_is_what_is_checked_by_default(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    """With the build id that rewarm has for the compiler in JAX programs; under another id the results are not its."""
+    asking = "from rewarm.jax_adapter.tuning_places import installed_build; print(installed_build())"
+    done = execute([sys.executable, "-c", asking], env=compiler.environment(REWARM_DIR=str(tmp_path)), cwd=tmp_path)
+    entries = read(tuned).entries
+    for build, state in ((done.out.strip(), "covered"), (f"jax-{jax_version()}-000000000000", "stale")):
+        root = tmp_path / state
+        root.mkdir()
+        place_of(root, build, targets.device("h200").text, entries[0].family).add(entries)
+        arguments = ("check", f"{PLANS}:small", "--target", "h200", "--dir", str(root), "--json")
+        answer = json.loads(rewarm(compiler, tmp_path, *arguments).out)
+        assert {one["state"] for one in answer["fusions"]} == {state}, answer
+    assert answer["command"].startswith(f"rewarm autotune run --dir {root} -- python -m rewarm.jax_adapter.plans ")
+    assert answer["command"].endswith("--only mlp")
+
+
+def test_only_children_that_ask_have_the_compiler(compiler: Compiler, tmp_path: Path) -> None:
+    """A CUDA plugin in the environment would change each start of JAX in it."""
+    look = "import sys; print([one for one in sys.path if one.endswith(sys.argv[1])])"
+    for environment, is_there in ((clean_environment(), False), (compiler.environment(), True)):
+        done = execute([sys.executable, "-c", look, compiler.folder.name], env=environment, cwd=tmp_path)
+        assert (done.out.strip() != "[]") is is_there
+
+
+def test_another_build_is_told_from_another_model(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    entries = read(tuned).entries
+    if entries[0].family is Family.LEGACY:
+        pytest.skip("names in a legacy folder are digests of the version, too")
+    write([replace(one, versions=OLD) for one in entries], tmp_path / "old", Format.NEW_DIRECTORY)
+    code, answer = checked(compiler, tmp_path, "small", tmp_path / "old")
+    assert code == 1
+    assert set(states(answer)) == {("stale", "other XLA build")}
+    assert all("loose rule does not match either" in one["words"] for one in answer["fusions"])
+
+
+def test_a_lock_is_written_checked_and_refused(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    held = tmp_path / "tuning.lock"
+    plan, more = f"{PLANS}:small", ("--target", "h200", "-o", str(held))
+    done = rewarm(compiler, tmp_path, "lock", plan, str(tuned), *more)
+    assert done.code == 0, done.err
+    made = lock.read(held)
+    assert {entry.fusion for entry in made.entries} == {entry.fusion for entry in read(tuned).entries}
+    assert made.build == jax_version()
+    assert len(made.says) == len(made.entries)
+    assert "is there; --force replaces it" in rewarm(compiler, tmp_path, "lock", plan, str(tuned), *more).err
+    done = rewarm(compiler, tmp_path, "lock", plan, "--check", str(held), "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["digest"] == made.digest
+    done = rewarm(compiler, tmp_path, "lock", plan, "--check", str(held), PLAN_SIZE="1152")
+    assert done.code == 1
+    assert "never tuned" in done.out
+    assert f"-o {held} --force" in done.out
+    other = ("--target", "h200", "-o", str(tmp_path / "other.lock"))
+    done = rewarm(compiler, tmp_path, "lock", plan, str(tuned), *other, PLAN_SIZE="1152")
+    assert done.code == 1
+    assert "no lock was written" in done.err
+    assert not (tmp_path / "other.lock").exists()
+
+
+def test_a_lock_of_a_cache_needs_no_plan(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    held = tmp_path / "tuning.lock"
+    done = rewarm(compiler, tmp_path, "lock", str(tuned), "--target", "h200", "-o", str(held))
+    assert done.code == 0, done.err
+    assert len(lock.read(held).entries) == len(files(tuned))
+    done = rewarm(compiler, tmp_path, "lock", str(tuned), "--target", "a100", "-o", str(tmp_path / "none"))
+    assert done.code == 1
+    assert "expected entries, found none" in done.err
+    for arguments, says in (
+        ((str(tuned),), "name the file to write with -o"),
+        ((str(tuned), "--check", str(held)), "--check is for a plan"),
+        ((str(tuned), "-o", "x"), "--target is needed"),
+        ((str(tuned), "-o", "x", "--target", "tpu"), "h200"),
+    ):
+        done = rewarm(compiler, tmp_path, "lock", *arguments)
+        assert done.code == 2, done.err
+        assert says in done.err
+
+
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rewarm", "autotune", "check", f"{PLANS}:small", "--target", "h200"]
+    done = execute([*command, "--cache", str(tmp_path)], env=clean_environment(), cwd=tmp_path)
+    assert done.code == 1
+    assert f"pip install --no-deps jax-cuda13-plugin=={jax_version()}" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_plan_that_raises_is_one_line(compiler: Compiler, tmp_path: Path) -> None:
+    done = rewarm(compiler, tmp_path, "check", f"{PLANS}:raises", "--target", "h200", "--cache", str(tmp_path))
+    assert done.code == 1
+    assert "coverage_plans.py:raises raises RuntimeError: the plan's own" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.campaign
+def test_a_transformers_train_step_is_checked_in_under_a_minute(compiler: Compiler, tmp_path: Path) -> None:
+    before, since = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    code, answer = checked(compiler, tmp_path, "transformer", tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert code == 1
+    assert answer["counts"]["needed"] >= 30
+    # Processor time: what else this machine does meanwhile is not this command's.
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert took < 60, f"{took:.1f} s of processor time, {time.monotonic() - since:.1f} s in all"
+
+
+@pytest.mark.campaign
+def test_a_program_that_no_longer_compiles_with_its_entries_is_told(
+    compiler: Compiler, tuned: Path, tmp_path: Path
+) -> None:
+    """Too much shared memory for the device is known only to the compiler."""
+    entries = [_too_large(entry) for entry in read(tuned).entries]
+    write(entries, tmp_path / "large", directory_format(entries[0].family))
+    code, answer = checked(compiler, tmp_path, "small", tmp_path / "large")
+    assert code == 1
+    (failure,) = answer["failures"]
+    assert failure["with_entries"] is True
+    assert failure["program"] == "mlp"
+    assert "shared memory" in failure["error"] or "RESOURCE_EXHAUSTED" in failure["error"]
+    assert answer["counts"]["covered"] == len(entries)  # by the keys
+
+
+def _too_large(entry: TuningEntry) -> TuningEntry:
+    if entry.backend != "TRITON":
+        return entry
+    name = records.RESULT if entry.family is Family.LEGACY else "xla.autotuner.BackendConfig"
+    config = message_class(name).FromString(entry.config)
+    config.triton.block_m = config.triton.block_n = 256
+    config.triton.block_k = 128
+    return replace(entry, config=config.SerializeToString(deterministic=True))
+
+
+@pytest.mark.campaign
+def test_a_librarys_result_on_a_triton_fusion_is_stale(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    """XLA would take it without a word; what it did to the program is not in the answer."""
+    entries = list(read(tuned).entries)
+    if entries[0].family is Family.LEGACY:
+        pytest.skip("a gemm on a fusion means another backend in the legacy formats")
+    at = next(number for number, one in enumerate(entries) if one.backend == "TRITON")
+    versions = replace(entries[at].versions, backend="12.8.0")
+    entries[at] = replace(entries[at], backend="CUBLASLT", config=UNFIT.SerializeToString(), versions=versions)
+    write(entries, tmp_path / "unfit", Format.NEW_DIRECTORY)
+    code, answer = checked(compiler, tmp_path, "small", tmp_path / "unfit")
+    assert code == 1
+    assert states(answer).count(("stale", "corrupt")) == 1
+    assert answer["counts"]["covered"] == len(entries) - 1
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("topology", ["1x1x8", "1x2x4"])
+def test_a_topology_makes_other_programs(compiler: Compiler, topology: str, tmp_path: Path) -> None:
+    code, answer = checked(compiler, tmp_path, "sharded", tmp_path, "--topology", topology)
+    assert code == 1
+    assert not answer["failures"]
+    assert answer["counts"]["needed"] >= 1
+
+
+@pytest.mark.campaign
+def test_a_program_that_does_not_trace_is_told_and_the_others_are_judged(compiler: Compiler, tmp_path: Path) -> None:
+    code, answer = checked(compiler, tmp_path, "does_not_compile", tmp_path)
+    assert code == 1
+    assert [one["program"] for one in answer["failures"]] == ["bad"]
+    assert answer["failures"][0]["with_entries"] is False
+    assert answer["counts"]["needed"] >= 1
+
+
+@pytest.mark.campaign
+def test_rounds_of_tuning_and_checking_end_with_a_whole_train_step_covered(compiler: Compiler, tmp_path: Path) -> None:
+    """Entries can leave other fusions over. When `check` says that all are covered, XLA with `require` agrees."""
+    family = known_build(jax_version()).default
+    folder = tmp_path / "xla"
+    folder.mkdir()
+    for _ in range(4):
+        code, answer = checked(compiler, tmp_path, "transformer", folder)
+        if code == 0:
+            break
+        write(entries_for(answer, family), folder, directory_format(family))
+    assert answer["complete"], _left(answer)
+    options = {
+        "xla_gpu_per_fusion_autotune_cache_dir": str(folder),
+        "xla_gpu_require_complete_aot_autotune_results": True,
+    }
+    ask_child(compiler, f"{PLANS}:transformer", tmp_path, options)
+
+
+def _left(answer: Any) -> Sequence[Any]:
+    return [answer["failures"], [one for one in answer["fusions"] if one["state"] != "covered"]]
