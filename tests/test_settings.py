@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import rewarm
 from rewarm import in_force, settings
 from rewarm.errors import SettingError
 from rewarm.in_force import HostOptions, Said, resolve
@@ -272,6 +274,15 @@ def test_the_tables_of_this_test_cover_every_setting() -> None:
     assert list(VARIABLES) == names
     for cases in (GOOD_TEXTS, GOOD_VALUES, BAD_VALUES):
         assert {case[0] for case in cases} == set(names)
+
+
+def test_enable_and_the_readme_have_every_setting() -> None:
+    assert {*VARIABLES} - {"directory"} == {*inspect.signature(rewarm.enable).parameters} - {"directory"}
+    assert rewarm.enable.__doc__ is not None
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    for name, variable in VARIABLES.items():
+        assert f"\n      {name}: " in rewarm.enable.__doc__
+        assert f"| `{name}` | `{variable}`" in readme
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), GOOD_VALUES)

@@ -77,6 +77,10 @@ def enable(
     signing_key: str | None = None,
     signing_command: str | None = None,
     trusted_keys: str | Sequence[str] | None = None,
+    autotune: bool | None = None,
+    autotune_incomplete: str | None = None,
+    autotune_lock: str | os.PathLike[str] | None = None,
+    autotune_lock_policy: str | None = None,
 ) -> None:
     """Turn the cache on, or change its settings; both act at the next compile.
 
@@ -114,6 +118,13 @@ def enable(
         (`rewarm keys`).
       signing_command: a command that prints the secret key, called when the first entry is signed.
       trusted_keys: public keys whose entries are accepted, or paths of files, beside those that `rewarm keys` lists.
+      autotune: XLA:GPU gets a directory of tuning results that is checked, shared and kept, where JAX would give it
+        one. Default yes.
+      autotune_incomplete: what happens to an executable that was compiled with incomplete tuning, once complete tuning
+        is at hand: "refuse" (it is compiled anew; the default), "refresh" (in the background), or "serve".
+      autotune_lock: a lock file (`rewarm autotune lock`): XLA has the results that it pins, and no others; "none" for
+        none.
+      autotune_lock_policy: what a fusion outside the lock is: "error" (the default) or "warn".
 
     Raises:
       SettingError: a value cannot be used.
@@ -146,6 +157,10 @@ def enable(
         signing_key=signing_key,
         signing_command=signing_command,
         trusted_keys=trusted_keys,
+        autotune=autotune,
+        autotune_incomplete=autotune_incomplete,
+        autotune_lock=autotune_lock,
+        autotune_lock_policy=autotune_lock_policy,
     )
 
 
