@@ -362,6 +362,7 @@ def test_planted_cases(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     assert len(answer["surplus"]) == 1
 
 
+@pytest.mark.campaign
 def test_the_managed_directory_is_what_is_checked_by_default(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     """With the build id that rewarm has for the compiler in JAX programs; under another id the results are not its."""
     asking = "from rewarm.jax_adapter.tuning_places import installed_build; print(installed_build())"
@@ -397,6 +398,7 @@ def test_another_build_is_told_from_another_model(compiler: Compiler, tuned: Pat
     assert all("loose rule does not match either" in one["words"] for one in answer["fusions"])
 
 
+@pytest.mark.campaign
 def test_a_lock_is_written_checked_and_refused(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     held = tmp_path / "tuning.lock"
     plan, more = f"{PLANS}:small", ("--target", "h200", "-o", str(held))
