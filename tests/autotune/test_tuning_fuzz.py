@@ -263,7 +263,7 @@ def test_no_file_of_many_makes_a_command_crash(tmp_path: Path) -> None:
             st.sampled_from(
                 ["ls", "show", "diff", "--device", "--build", "--backend", "--fusion", "--limit", "--", "-o"]
             ),
-            st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
+            st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12).filter(
                 lambda text: text not in ("-h", "--help")
             ),
         ),
