@@ -4,6 +4,7 @@
 #   make demo        a real training program, cold and then warm
 #   make test        lint, types and all tests, on this machine's Python and the newest JAX it allows
 #
+#   make demo-prewarm  the cache filled for this CPU from a process that runs nothing, and then used
 #   make contract    the seam's tests on each supported JAX that this machine's Pythons allow
 #   make campaign    the slow fault campaigns
 #   make clean       remove the environments
@@ -14,10 +15,13 @@ PYTHON ?= $(shell sh tools/find-python 3.11)
 JAX ?= jax>=0.9,<0.13
 PIP = -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test contract campaign cuda-compiler clean
+.PHONY: demo demo-prewarm test contract campaign cuda-compiler clean
 
 demo: .venv/demo/ready
 	.venv/demo/bin/python examples/demo.py
+
+demo-prewarm: .venv/demo/ready
+	.venv/demo/bin/python examples/demo_prewarm.py
 
 test: .venv/test/ready cuda-compiler
 	.venv/test/bin/ruff check src tests benchmarks examples

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         StoreError,
         UnsupportedJaxError,
     )
+    from rewarm.jax_adapter.programs import Program
     from rewarm.ledger import Event, Seconds, Stats
     from rewarm.ledger.explanation import Change, Explanation, Finding
 
@@ -36,6 +37,7 @@ __all__ = [
     "Explanation",
     "Finding",
     "NotCacheableError",
+    "Program",
     "RewarmError",
     "Seconds",
     "SettingError",
@@ -43,6 +45,7 @@ __all__ = [
     "StoreError",
     "UnsupportedJaxError",
     "__version__",
+    "abstract",
     "disable",
     "enable",
     "events",
@@ -205,10 +208,33 @@ def key_of(jitted: Any, *args: Any, **kwargs: Any) -> str:
     return find(jitted, *args, **kwargs)
 
 
+def abstract(tree: Any, *, sharding: Any = None, mesh: Any = None) -> Any:
+    """Abstract arguments for `rewarm.Program`: a pytree of arrays, or what `jax.eval_shape` returns, without values.
+
+    Not promised: a sharding for devices that are not those of the program. An array's own sharding names the devices
+    that it lies on here, so it is dropped, unless `mesh` says what stands in their place.
+
+    Args:
+      tree: a pytree. Arrays, NumPy arrays and numbers become `jax.ShapeDtypeStruct` of the type that JAX gives them;
+        other leaves stay as they are.
+      sharding: of all leaves, or a pytree of shardings of which each holds for what is below it; `None`: the leaf's own
+        where it is a `ShapeDtypeStruct`, else none. With `mesh` a `PartitionSpec` will do.
+      mesh: of the program's devices. Arrays with a `NamedSharding` are divided over it as they are here.
+
+    Raises:
+      TypeError, ValueError: `sharding` is none, or does not fit the tree.
+    """
+    from rewarm.jax_adapter.programs import abstract as made
+
+    return made(tree, sharding=sharding, mesh=mesh)
+
+
 def __getattr__(name: str) -> Any:
     # Errors and records are imported when first named, so that `import rewarm` costs next to nothing.
     import importlib
 
+    if name == "Program":
+        return importlib.import_module("rewarm.jax_adapter.programs").Program
     if name in {"Event", "Seconds", "Stats"}:
         return getattr(importlib.import_module("rewarm.ledger"), name)
     if name in {"Change", "Explanation", "Finding"}:

@@ -186,12 +186,14 @@ def as_addresses(value: Any) -> tuple[str, ...]:
     return () if len(parts) == 1 and parts[0].lower() in FALSE | {"none"} else parts
 
 
-NAMESPACE = "a name of letters, digits, - and _, at most 64"
+# What entries of bundles are signed for: were it a namespace of a remote too, its entries would pass for a bundle's.
+OF_BUNDLES = "bundle"
+NAMESPACE = f"a name of letters, digits, - and _, at most 64, and not {OF_BUNDLES!r}"
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def as_namespace(value: Any) -> str:
-    if not isinstance(value, str) or not _NAMESPACE.fullmatch(value.strip()):
+    if not isinstance(value, str) or not _NAMESPACE.fullmatch(value.strip()) or value.strip() == OF_BUNDLES:
         raise ValueError(NAMESPACE)
     return value.strip()
 

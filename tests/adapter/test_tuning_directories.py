@@ -5,7 +5,10 @@ XLA's real compiler runs, for a described GPU, each time in a fresh process.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -301,6 +304,44 @@ def test_a_corrupt_kernel_cache_never_fails_a_compile(content: bytes, bench: Ben
         assert answer.log.count("kernels was moved to") == 1
 
 
+@pytest.mark.parametrize("way", ["flags", "options"])
+def test_the_formats_that_are_asked_for_have_a_place_of_their_own(way: str, bench: Bench, tuned: Machine) -> None:
+    if bench.build.minor < (0, 11):
+        pytest.skip("this JAX reads one kind of formats")
+    said = "xla_gpu_use_new_autotune_cache_format"
+    options, extra = ({said: False}, {}) if way == "options" else ({}, {"XLA_FLAGS": f"--{said}=false"})
+    untuned = bench.compile(tuned, options, **extra)
+    assert (untuned.error, untuned.tuned) == ("", False)
+    [legacy] = [place for place in places(tuned.cache) if place.family is Family.LEGACY]
+    if not legacy.entries().entries:
+        legacy.add(read(SAMPLES / "jax_0_12_0_1" / "dot_tanh_64x64" / "legacy_load.pb").entries)
+    answer = bench.compile(tuned, REQUIRE | options, **extra)
+    assert (answer.tuned, answer.error, answer.state) == (True, "", "complete")
+    said_so = {said: True} if way == "options" else {}
+    assert bench.compile(tuned, REQUIRE | said_so).tuned  # and the other one is as it was
+    shutil.rmtree(legacy.root)
+
+
+def test_one_who_hangs_with_the_lock_costs_five_seconds_and_a_line(bench: Bench, tmp_path: Path) -> None:
+    remote = (tmp_path / "remote").as_uri()
+    (tmp_path / "remote").mkdir()
+    first = Machine.named("first", tmp_path)
+    bench.compile(first, remotes=remote)
+    bench.place(first).add(bench.results())
+    assert bench.compile(first, REQUIRE, remotes=remote).tuned
+    second = Machine.named("second", tmp_path, first)
+    bench.compile(second)  # its place is there, and empty
+    with (bench.place(second).root / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        since = time.monotonic()
+        answer = bench.compile(second, remotes=remote)
+        took = time.monotonic() - since
+    assert (answer.error, answer.tuned) == ("", False)
+    assert answer.log.count("another process has held it") == 1
+    assert 5 <= took < 25
+    assert bench.compile(second, REQUIRE, remotes=remote).tuned
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # A lock in force
 
@@ -329,6 +370,49 @@ def test_a_fusion_outside_the_lock_is_an_error_that_names_it(bench: Bench, tmp_p
     assert answer.error.startswith(f"{path} does not pin a fusion of this program: %")
     assert "fusion(" in answer.error
     assert "kind=kCustom" in answer.error
+
+
+CHANGES = """
+import json, sys
+import jax, jax.numpy as jnp, rewarm
+from jax.experimental import topologies
+
+described = topologies.get_topology_desc(platform="cuda", target_config=open(sys.argv[1]).read(), topology="1x1x1")
+here = jax.sharding.SingleDeviceSharding(described.devices[0])
+square = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16, sharding=here)
+told = []
+for lock in sys.argv[3:]:
+    rewarm.enable(sys.argv[2], autotune_lock=lock)
+    try:
+        jax.jit(lambda p, q: jnp.tanh(p @ q)).lower(square, square).compile()
+        told.append("")
+    except Exception as wrong:
+        told.append(f"{type(wrong).__name__}: {wrong}")
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize(
+    ("turns", "outcomes"),
+    [
+        (["dot", "dot", "mlp"], ["", "", "has compiled under another lock"]),
+        (["none", "dot"], ["", "has compiled for a GPU without it"]),
+        (["dot", "none"], ["", ""]),
+    ],
+)
+def test_a_lock_holds_from_the_first_compile_of_a_process_on_or_is_an_error(
+    turns: list[str], outcomes: list[str], bench: Bench, tmp_path: Path
+) -> None:
+    """XLA keeps what it was given: another lock would not be what decides, and would be in the key."""
+    paths = {"none": "none"}
+    for name, program in (("dot", "dot_tanh_64x64"), ("mlp", "mlp_128x128")):
+        (tmp_path / name).mkdir()
+        paths[name] = locked(bench, tmp_path / name, program)
+    arguments = [str(bench.target), str(tmp_path / "cache"), *(paths[turn] for turn in turns)]
+    run = bench.compiler.run(CHANGES, tmp_path, *arguments)
+    assert run.code == 0, run.err
+    for said, words in zip(run.json, outcomes, strict=True):
+        assert said.startswith("OutsideLockError") and words in said if words else said == ""
 
 
 def test_or_a_warning_by_choice(bench: Bench, tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def of_cpu(self, call):
     if self._tuning is None:
         self._tuning = tuning.Tuning(self.settings, self._toolchain, self._results, self._teller)
     place = place_of(self.settings.directory, {BUILD!r}, {DEVICE!r}, Family.NEW)
-    self._tuning._places.setdefault(call.backend, Managed(place, self._results))
+    managed = Managed(place, self._results)
+    self._tuning._places.setdefault(call.backend, dict.fromkeys((None, True, False), managed))
     return tuning.Compile(self._tuning, call, None)
 
 session.Session._tuned = of_cpu

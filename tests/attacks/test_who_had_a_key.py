@@ -69,6 +69,59 @@ def test_from_the_next_start_on_what_a_revoked_key_signed_is_refused(
     assert program(PLAIN, **before.env(address + ("&" if "?" in address else "?") + "write=no")).stats["misses"] == 1
 
 
+MANY = """
+    import jax, numpy as np
+    def program(number):
+        def f(x):
+            return x * 2 + number
+        f.__name__ = f"f{number}"
+        return jax.jit(f)
+    print([float(np.asarray(program(number)(np.ones(2, np.float32)))[0]) for number in range(10)])
+"""
+
+
+def without_packs(address: str) -> None:
+    blobs = client(address)
+    for blob in [blob for blob in blobs.scan("main") if "/packs/" in blob.name or "/plans/" in blob.name]:
+        blobs.delete(blob.name)
+
+
+def test_what_a_revoked_key_signed_is_refused_also_where_somebody_passed_it_on(
+    program: Program, tmp_path: Path
+) -> None:
+    """In packs and in nearer remotes an entry has the signature of who made it, and never that of who passed it on."""
+    left = Machine.named("left", tmp_path)
+    between = Machine.named("between", tmp_path, left)
+    last = Machine.named("last", tmp_path, left, between)
+    for name in ("near", "far"):
+        (tmp_path / name).mkdir()
+    with remote("folder", tmp_path / "near") as near, remote("folder", tmp_path / "far") as far:
+        program(MANY, **left.env(far))
+        without_packs(far)
+        passed = program(MANY, **between.env(near, far))
+        assert (passed.stats["hits"], passed.stats["misses"]) == (10, 0)
+        assert len([blob for blob in client(far).scan("main") if "/packs/" in blob.name]) == 1
+        assert passed.stats["remotes"][0]["written"] == 10
+        rewarm(last, "keys", "revoke", left.key.id)
+        for address in (near, far):
+            run = program(MANY, **last.env(address + "?write=no"))
+            assert (run.stats["hits"], run.stats["misses"]) == (0, 10)
+            assert set(run.stats["remotes"][0]["refused"]) == {"signed by a revoked key"}
+            rewarm(last, "clear")
+
+
+def test_what_was_read_in_another_namespace_is_not_passed_on(program: Program, tmp_path: Path, folder: str) -> None:
+    """Somebody reads what pull requests write, too; main never gets it from him."""
+    request = Machine.named("request", tmp_path)
+    between = Machine.named("between", tmp_path, request)
+    reader = Machine.named("reader", tmp_path, between, request)
+    program(MANY, **request.env(folder, REWARM_NAMESPACE="pr-7"))
+    both = program(MANY, **between.env(folder, REWARM_READ_NAMESPACES="main,pr-7"))
+    assert both.stats["hits"] == 10
+    run = program(MANY, **reader.env(folder + "?write=no"))
+    assert (run.stats["hits"], run.stats["misses"]) == (0, 10)
+
+
 @pytest.mark.parametrize("way", first(2, ["text", "folder", "file", "own folder"]))
 @pytest.mark.parametrize("where", ["own folder", "another folder"])
 def test_no_way_of_trusting_brings_a_revoked_key_back(

@@ -405,7 +405,7 @@ def test_a_lease_never_blocks_a_hit(folder: World) -> None:
 NAMES = [
     "..", ".", "", " ", "a/b", "../main", "/main", "main/", "main\\x", ".main", "m..n", "ma\u0131n", "m\u0430in",
     "main\u200b", "main\0", "main\nx", "main%2f..", "a" * 65, "\uff4dain", "main?x", "*", "-main", "_main",
-    "mai\u0301n",
+    "mai\u0301n", "bundle", " bundle ",
 ]  # fmt: skip
 
 

@@ -71,13 +71,15 @@ def test_the_digest_does_not_keep_him_out(program: Program, tmp_path: Path) -> N
 
 
 def test_what_lies_in_the_directory_is_signed_like_one_s_own(program: Program, tmp_path: Path) -> None:
-    """`sync push` and `bundle save` sign what is there: also what came from a remote of which less is asked."""
+    """`sync push --all` and `bundle save` sign what is there, whoever made it; `sync push` what was made there."""
     one = Machine.named("one", tmp_path)
     with remote("folder", tmp_path) as address:
         program(PLAIN, **one.env())
         [path] = entries(one.cache)
         replaced(path)
         rewarm(one, "sync", "push", remotes=(address,))
+        assert client(address).get(name_of(path.name), limit=1 << 20) is None
+        rewarm(one, "sync", "push", "--all", remotes=(address,))
         blob = client(address).get(name_of(path.name), limit=1 << 20)
     assert blob is not None
     entry = unsigned_entry(blob, path.name, "main", Keyring(None, [one.key.public]), Posture.REQUIRE)

@@ -51,7 +51,7 @@ class Host:
 
         def keep(found: tuple[TuningEntry, ...]) -> None:
             key, data = batches.sealed(self.place, found, producer=PRODUCER)
-            batches.keep(self.store, self.place, key, data)
+            batches.keep(self.store, self.place, key, data, made=True)
             keys.append(key)
 
         self.place.add(entries)
@@ -251,7 +251,7 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
 def test_a_second_host_with_an_empty_disk_has_what_the_first_found(
     here: Host, there: Host, remote: Callable[[], RemoteTier]
 ) -> None:
-    found = [[new_entry(), new_one(1, 0)], [legacy_one(2, 0)], [new_one(3, 1)]]
+    found = [[new_entry(), new_one(1, 0)], [new_one(2, 0)], [new_one(3, 1)]]
     for entries in found:
         here.send(here.keep(*entries), remote())
     assert there.fetch(remote()) == 4

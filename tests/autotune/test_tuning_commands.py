@@ -23,8 +23,11 @@ from rewarm.autotune import lock
 from rewarm.autotune.formats import (
     Family,
     Format,
+    Header,
+    Severity,
     TuningEntry,
     Versions,
+    files,
     fusion_path,
     read,
     validate,
@@ -37,6 +40,7 @@ from rewarm.store.local import TAG_NAME
 
 MLP, DOT = NEW / "mlp_128x128", NEW / "dot_tanh_64x64"
 H200 = target("h200")
+UNKNOWN = b"\xfa\x3e\x03abc"  # field 1007
 
 
 def autotune(*arguments: object, cwd: Path | None = None, **env: str) -> Run:
@@ -104,7 +108,8 @@ def test_ls_filters_sources_of_every_kind(tmp_path: Path) -> None:
 def cache_with(root: Path, entries: list[TuningEntry], build: str = "jax-0.12.0.1") -> Path:
     root.mkdir(exist_ok=True)
     (root / TAG_NAME).write_text("any")
-    place_of(root, build, H200.text, Family.NEW).add(entries)
+    for family in Family:
+        place_of(root, build, H200.text, family).add([entry for entry in entries if entry.family is family])
     return root
 
 
@@ -328,6 +333,69 @@ def test_convert_round_all_formats_of_a_family(family: str, tmp_path: Path) -> N
         source = tmp_path / name
     assert set(read(source).entries) == set(read(MLP / f"{family}_load.pb").entries)
     assert validate(read(source)) == []
+
+
+@pytest.mark.parametrize("out", ["folder", "out.textproto"])
+def test_what_stands_beside_the_entries_is_kept_or_told(out: str, tmp_path: Path) -> None:
+    source = tmp_path / "odd.pb"
+    source.write_bytes((MLP / "new_load.pb").read_bytes() + UNKNOWN)
+    kept = tmp_path / "kept.pb"
+    assert autotune("convert", source, "-o", kept).code == 0
+    assert kept.read_bytes().endswith(UNKNOWN)
+    done = autotune("convert", source, "-o", out, cwd=tmp_path)
+    assert (done.code, (tmp_path / out).exists()) == (1, False)
+    assert "AutotuneCache: field 1007" in done.err
+    lossy = told("convert", source, "-o", out, "--lossy", cwd=tmp_path)
+    assert lossy["entries"] == 2
+    assert "AutotuneCache: field 1007" in lossy["left_out"][0]
+    assert autotune("merge", source, DOT / "new_load.pb", "-o", tmp_path / "merged.pb").code == 1  # they disagree
+    assert not (tmp_path / "merged.pb").exists()
+
+
+def test_a_scope_that_the_entries_do_not_say_is_kept_or_told(tmp_path: Path) -> None:
+    source, entries = tmp_path / "odd.pb", [new_one(0, 0)]
+    write(entries, source, Format.NEW_BINARY, header=Header(device_scope="0" * 16, explicit_version_scope="7"))
+    assert autotune("convert", source, "-o", tmp_path / "kept.pb").code == 0
+    assert read(tmp_path / "kept.pb").header == read(source).header
+    done = autotune("convert", source, "-o", tmp_path / "folder")
+    assert (done.code, (tmp_path / "folder").exists()) == (1, False)
+    assert "device_scope" in done.err
+    assert "explicit_version_scope" in done.err
+
+
+def test_a_file_has_the_scope_of_its_entries_again_after_a_folder(tmp_path: Path) -> None:
+    assert autotune("convert", MLP / "new_load.pb", "-o", tmp_path / "folder").code == 0
+    assert autotune("convert", tmp_path / "folder", "-o", tmp_path / "back.pb").code == 0
+    assert read(tmp_path / "back.pb").header == read(MLP / "new_load.pb").header
+    assert read(tmp_path / "back.pb").header.device_scope == H200.fingerprint
+
+
+def test_unknown_fields_of_a_legacy_record_are_not_lost_in_a_folder(tmp_path: Path) -> None:
+    entry = replace(legacy_one(0, 0), rest=UNKNOWN)
+    source = put(tmp_path / "odd.pb", [entry], Format.LEGACY_BINARY)
+    done = autotune("convert", source, "-o", tmp_path / "folder")
+    assert (done.code, "field 1007" in done.err, (tmp_path / "folder").exists()) == (1, True, False)
+    assert "field 1007" in told("convert", source, "-o", tmp_path / "folder", "--lossy")["left_out"][0]
+
+
+@pytest.mark.parametrize("more", [[], ["--force"]])
+@pytest.mark.parametrize("out", ["/", "full", "deep"])
+def test_a_folder_of_other_things_is_refused_at_once(out: str, more: list[str], tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").touch()
+    (tmp_path / "deep" / H200.fingerprint / "1" / "2").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    done = autotune("convert", DOT / "new_load.pb", "-o", out, "--to", "new-dir", *more, cwd=tmp_path)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_no_more_is_listed_of_a_folder_than_is_ever_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr(files, "MOST_NAMES", 5)
+    [finding] = [one for one in read(tmp_path).findings if one.severity is Severity.ERROR]
+    assert (finding.code, finding.expected) == ("too-many", "a folder of at most 5 files")
 
 
 def test_convert_says_what_is_missing(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from rewarm.autotune.formats import (
 )
 from rewarm.autotune.formats.hlo import fusion_text
 from rewarm.autotune.formats.protobuf import message_class
-from rewarm.autotune.formats.writing import fusion_path
+from rewarm.autotune.formats.writing import contents, fusion_path
 from rewarm.autotune.places import place_of
 from rewarm.autotune.sources import Loaded
 from rewarm.jax_adapter import plans
@@ -185,6 +185,110 @@ def test_the_family_is_the_builds_unless_all_entries_are_of_the_other() -> None:
     assert family_for(known_build(), [loaded(legacy_entry())]) is Family.LEGACY
     assert family_for(known_build(), []) is Family.NEW
     assert family_for(known_build("0.10.2"), [loaded(fresh())]) is Family.LEGACY
+
+
+# Files and folders of XLA's are judged as they are.
+
+
+def laid_down(folder: Path, form: Format, *entries: TuningEntry) -> Path:
+    """Byte by byte as given: `write` would refuse or repair some of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, data, _ in contents(entries, folder if form.is_directory else folder / "results.pb", form):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder if form.is_directory else folder / "results.pb"
+
+
+def warps(number: int) -> bytes:
+    config = message_class("xla.autotuner.BackendConfig")(triton=triton_result(num_warps=number).triton)
+    return bytes(config.SerializeToString(deterministic=True))
+
+
+def test_an_entry_under_another_name_or_device_is_not_what_xla_finds(tmp_path: Path) -> None:
+    folder = laid_down(tmp_path / "named", Format.NEW_DIRECTORY, fresh())
+    (path,) = files(folder)
+    path.rename(path.with_name("0" * 32 + ".pb"))
+    found = verdict(NEW, Loaded(read(folder)))
+    assert (found.state, found.reason) == (State.STALE, Reason.CORRUPT)
+    assert "file-name" in found.words
+    folder = laid_down(tmp_path / "device", Format.NEW_DIRECTORY, fresh())
+    (folder / H200.fingerprint).rename(folder / A100.fingerprint)
+    found = verdict(NEW, Loaded(read(folder)))
+    assert (found.state, found.reason) == (State.STALE, Reason.CORRUPT)
+    assert "folder" in found.words
+
+
+def test_another_entry_under_the_name_of_a_needed_one_is_corrupt(tmp_path: Path) -> None:
+    """XLA finds it by the name and takes what is inside."""
+    folder = laid_down(tmp_path, Format.NEW_DIRECTORY, new_entry())
+    (path,) = files(folder)
+    path.rename(path.with_name(f"{GEMM.fingerprint}.pb"))
+    found = verdict(NEW, Loaded(read(folder)))
+    assert (found.state, found.reason) == (State.STALE, Reason.CORRUPT)
+
+
+@pytest.mark.parametrize(
+    ("versions", "warps_of", "state"),
+    [
+        ("SS", (4, 3), State.STALE),
+        ("SS", (3, 4), State.COVERED),
+        ("SL", (4, 3), State.COVERED),
+        ("LS", (3, 4), State.STALE),
+        ("LSL", (4, 3, 3), State.STALE),
+        ("OS", (3, 4), State.COVERED),
+    ],
+)
+def test_of_several_entries_in_a_new_file_the_one_counts_that_xla_takes(
+    versions: str, warps_of: tuple[int, ...], state: State, tmp_path: Path
+) -> None:
+    """S: found strictly, L: loosely, O: not. As JAX 0.12.0.1 was seen to choose."""
+    known = {"S": fresh().versions, "L": LOOSE, "O": OLD}
+    given = zip(versions, warps_of, strict=True)
+    path = laid_down(tmp_path, Format.NEW_BINARY, *(fresh(versions=known[v], config=warps(n)) for v, n in given))
+    found = judge([GEMM], [Loaded(read(path))], NEW)
+    assert found.verdicts[0].state is state
+    assert any(one.reason is Reason.REPEATED for one in found.surplus) is (versions != "OS")
+
+
+def test_what_is_wrong_with_a_whole_file_is_wrong_with_each_entry(tmp_path: Path) -> None:
+    other = legacy_entry(fusion=BODY.replace("tanh", "cosine"))
+    path = laid_down(tmp_path / "twice", Format.LEGACY_BINARY, legacy_entry(), other)
+    path.write_bytes(path.read_bytes() + path.read_bytes())
+    twice = verdict(LEGACY, Loaded(read(path)))
+    path = laid_down(tmp_path / "version", Format.LEGACY_BINARY, legacy_entry())
+    path.write_bytes(path.read_bytes().replace(b"\x08\x03", b"\x08\x02", 1))
+    version = verdict(LEGACY, Loaded(read(path)))
+    path = laid_down(tmp_path / "named", Format.NEW_BINARY, fresh())
+    named = verdict(NEW, Loaded(read(path.rename(path.with_suffix(".textproto")))))
+    for found, code in ((twice, "duplicate"), (version, "file-version"), (named, "binary-under-text-name")):
+        assert (found.state, found.reason) == (State.STALE, Reason.CORRUPT)
+        assert f"XLA refuses the whole file: {code}" in found.words
+
+
+def test_one_file_of_a_folder_is_nothing_to_load(tmp_path: Path) -> None:
+    (path,) = files(laid_down(tmp_path, Format.NEW_DIRECTORY, fresh()))
+    found = verdict(NEW, Loaded(read(path)))
+    assert (found.state, found.reason) == (State.MISSING, Reason.OTHER_FORMAT)
+
+
+def test_an_explicit_version_is_never_asked_for(tmp_path: Path) -> None:
+    entry = fresh(versions=replace(fresh().versions, explicit="mine"))
+    found = verdict(NEW, Loaded(read(laid_down(tmp_path, Format.NEW_DIRECTORY, entry))))
+    assert (found.state, found.reason) == (State.STALE, Reason.OTHER_BUILD)
+
+
+def test_links_inside_a_folder_are_said_to_be_links(tmp_path: Path) -> None:
+    folder = laid_down(tmp_path / "real", Format.NEW_DIRECTORY, fresh())
+    (path,) = files(folder)
+    linked = tmp_path / "file" / H200.fingerprint
+    linked.mkdir(parents=True)
+    (linked / path.name).symlink_to(path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / H200.fingerprint).symlink_to(path.parent)
+    for name in ("file", "folder"):
+        found = verdict(NEW, Loaded(read(tmp_path / name)))
+        assert (found.state, found.reason) == (State.STALE, Reason.LINK)
+        assert "XLA follows and rewarm does not" in found.words
 
 
 # Plans, without a compiler.
@@ -362,6 +466,37 @@ def test_planted_cases(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     assert len(answer["surplus"]) == 1
 
 
+@pytest.mark.contract
+def test_what_xla_would_not_take_is_not_covered(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    """Results in formats that XLA is not told to look into, one under the name of another, and a file not loadable."""
+    entries = read(tuned).entries
+    family, build = entries[0].family, known_build(jax_version())
+    if len({one.family for one in build.formats}) > 1:
+        flag = "--xla_gpu_use_new_autotune_cache_format=false"
+        code, answer = checked(compiler, tmp_path, "small", tuned, XLA_FLAGS=flag)
+        assert code == 1
+        assert set(states(answer)) == {("missing", "other format")}
+    if family is Family.NEW:
+        swapped = copy(tuned, tmp_path / "swapped")
+        one, other = files(swapped)[:2]
+        kept = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(kept)
+        code, answer = checked(compiler, tmp_path, "small", swapped)
+        assert code == 1
+        assert states(answer).count(("stale", "corrupt")) == 2
+        assert answer["command"].startswith(f"mkdir {swapped}.corrupt && mv -- {one} {other} {swapped}.corrupt && ")
+    form = Format.NEW_BINARY if family is Family.NEW else Format.LEGACY_BINARY
+    path = tmp_path / "results.pb"
+    write([fresh() if family is Family.NEW else legacy_entry()], path, form)
+    path.write_bytes(path.read_bytes()[:-3])  # torn, so whatever was in it
+    code, answer = checked(compiler, tmp_path, "small", path)
+    assert code == 1
+    tuned_anew = tmp_path / "results.tuned.pb"
+    assert answer["command"].startswith(f"XLA_FLAGS=--xla_gpu_dump_autotune_results_to={tuned_anew} python -m ")
+    assert "load_autotune" not in answer["command"]
+
+
 @pytest.mark.campaign
 def test_the_managed_directory_is_what_is_checked_by_default(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     """With the build id that rewarm has for the compiler in JAX programs; under another id the results are not its."""
@@ -430,10 +565,11 @@ def test_a_lock_of_a_cache_needs_no_plan(compiler: Compiler, tuned: Path, tmp_pa
     assert len(lock.read(held).entries) == len(files(tuned))
     done = rewarm(compiler, tmp_path, "lock", str(tuned), "--target", "a100", "-o", str(tmp_path / "none"))
     assert done.code == 1
-    assert "expected entries, found none" in done.err
+    assert "no lock was written: no result there serves" in done.err
     for arguments, says in (
         ((str(tuned),), "name the file to write with -o"),
-        ((str(tuned), "--check", str(held)), "--check is for a plan"),
+        ((str(tuned), "--check", str(held)), "--check needs the plan that the lock file is to cover"),
+        (("--check", str(held)), "--check needs the plan that the lock file is to cover"),
         ((str(tuned), "-o", "x"), "--target is needed"),
         ((str(tuned), "-o", "x", "--target", "tpu"), "h200"),
     ):
@@ -448,6 +584,18 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.code == 1
     assert f"pip install --no-deps jax-cuda13-plugin=={jax_version()}" in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_plan_without_programs_is_an_error(compiler: Compiler, tmp_path: Path) -> None:
+    for plan, more, says in (
+        ("nothing_at_all", (), "yields no program"),
+        ("small", ("--only", "none"), "has no program none; it has mlp"),
+    ):
+        arguments = ("check", f"{PLANS}:{plan}", "--target", "h200", "--cache", str(tmp_path), *more)
+        done = rewarm(compiler, tmp_path, *arguments)
+        assert done.code == 1
+        assert says in done.err
+        assert "Traceback" not in done.err
 
 
 def test_a_plan_that_raises_is_one_line(compiler: Compiler, tmp_path: Path) -> None:

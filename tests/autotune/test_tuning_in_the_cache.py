@@ -21,6 +21,7 @@ from rewarm.store import LocalStore
 
 MLP, DOT = NEW / "mlp_128x128", NEW / "dot_tanh_64x64"
 H200 = target("h200")
+TARGET = NEW.parent / "targets" / "h200.txtpb"
 
 
 @pytest.fixture
@@ -36,7 +37,8 @@ def rewarm(cache: Path, *arguments: object, ok: int = 0, **env: str) -> Run:
 
 
 def taken(cache: Path, *arguments: object) -> list[dict[str, Any]]:
-    run = rewarm(cache, "autotune", "import", *arguments, "--for-build", "jax-0.12.0.1", "--json")
+    build = () if "--for-build" in arguments else ("--for-build", "jax-0.12.0.1")
+    run = rewarm(cache, "autotune", "import", *arguments, *build, "--json")
     told: list[dict[str, Any]] = json.loads(run.out)["taken"]
     return told
 
@@ -46,7 +48,7 @@ def place_in(cache: Path) -> Place:
     return place
 
 
-@pytest.mark.parametrize("name", ["new_load.pb", "new_load.textproto", "new_dir", "legacy_load.pb"])
+@pytest.mark.parametrize("name", ["new_load.pb", "new_load.textproto", "new_dir"])
 def test_what_is_imported_lies_where_xla_looks(name: str, cache: Path) -> None:
     [one] = taken(cache, MLP / name)
     assert (one["given"], one["new"], one["build"], one["fingerprint"]) == (2, 2, "jax-0.12.0.1", H200.fingerprint)
@@ -54,9 +56,57 @@ def test_what_is_imported_lies_where_xla_looks(name: str, cache: Path) -> None:
     # A file of the new formats says a fingerprint, which is that of a GPU that is known.
     assert place.device == H200.text
     assert set(place.entries().entries) == set(read(MLP / name).entries)
-    folder = MLP / ("new_dir" if name.startswith("new") else "legacy_dir")
+    folder = MLP / "new_dir"
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {path.relative_to(place.directory).as_posix() for path in place.directory.rglob("*.*")} == names
+
+
+def test_legacy_results_are_converted_for_a_build_that_does_not_look_at_them(cache: Path) -> None:
+    [one] = taken(cache, DOT / "legacy_load.pb", "--target", TARGET)
+    assert (one["given"], one["new"], one["device"]) == (1, 1, H200.text)
+    place = place_in(cache)
+    assert set(place.entries().entries) == set(read(DOT / "new_load.pb").entries)
+    assert list(place.directory.rglob("*.textproto")) == []
+
+
+def test_without_the_target_they_serve_as_well(cache: Path) -> None:
+    taken(cache, DOT / "legacy_load.pb")
+    [entry] = place_in(cache).entries().entries
+    [wanted] = read(DOT / "new_load.pb").entries
+    assert (entry.device, entry.fusion, entry.config) == (wanted.device, wanted.fusion, wanted.config)
+    assert entry.versions.backend == wanted.versions.backend
+
+
+def test_what_cannot_be_converted_is_left_out_with_the_reason(cache: Path) -> None:
+    words = ("autotune", "import", MLP / "legacy_load.pb", "--for-build", "jax-0.12.0.1")
+    refused = rewarm(cache, *words, ok=1)
+    assert "the whole instruction" in refused.err
+    assert "jax-0.12.0.1 uses the new formats" in refused.err
+    assert not (cache / "autotune").exists()
+    rewarm(cache, *words, "--lossy")
+    assert [entry.backend for entry in place_in(cache).entries().entries] == ["TRITON"]
+
+
+def test_legacy_results_are_taken_as_they_are_where_the_build_is_told_to_use_them(cache: Path) -> None:
+    [one] = taken(cache, MLP / "legacy_load.pb", "--for-build", "jax-0.12.0.1-legacy")
+    assert (one["new"], one["build"]) == (2, "jax-0.12.0.1-legacy")
+    assert set(place_in(cache).entries().entries) == set(read(MLP / "legacy_load.pb").entries)
+
+
+def test_what_there_is_no_room_for_is_told(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "odd.pb"
+    file.write_bytes((MLP / "new_load.pb").read_bytes() + b"\xfa\x3e\x03abc")
+    words = ("autotune", "import", file, "--for-build", "jax-0.12.0.1")
+    assert "AutotuneCache: field 1007" in rewarm(cache, *words, ok=1).err
+    assert not (cache / "autotune").exists()
+    assert "1 were left out" in rewarm(cache, *words, "--lossy").out
+    assert len(place_in(cache).entries().entries) == 2
+
+
+def test_what_comes_out_has_the_scope_that_xla_writes(cache: Path, tmp_path: Path) -> None:
+    taken(cache, MLP / "new_load.pb")
+    rewarm(cache, "autotune", "export", "-o", tmp_path / "out.pb")
+    assert read(tmp_path / "out.pb").header == read(MLP / "new_load.pb").header
 
 
 def test_what_is_imported_is_an_entry_of_the_store(cache: Path) -> None:

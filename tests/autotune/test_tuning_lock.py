@@ -18,11 +18,14 @@ from rewarm.autotune.formats import (
     Format,
     TuningFormatError,
     Versions,
+    build_of,
+    hlo,
     read,
     records,
     serialised,
 )
-from rewarm.autotune.formats.keys import fingerprint128
+from rewarm.autotune.formats.hlo import fusion_text
+from rewarm.autotune.formats.keys import TRITON_GEMM_CONFIG, fingerprint128
 
 H200 = target("h200")
 LOOP = "{\n  tmp_0 = f32[8]{0} parameter(0)\n  ROOT tmp_1 = f32[8]{0} tanh(f32[8]{0} tmp_0)\n}"
@@ -63,6 +66,59 @@ def test_a_person_can_read_it() -> None:
     assert "\nbuild 0.12.0.1\nfamily new\nfusions 2\n" in told
     assert "\nfusion 3e9a8b0811cf954ce777a88d34867d06\n  says a dot\n  backend TRITON\n  config triton {" in told
     assert again(one).says == one.says
+
+
+def told() -> list[str]:
+    return lock.written(of_sample(NEW / "mlp_128x128", "new_load.pb")).splitlines()
+
+
+def test_each_line_is_as_it_was_written() -> None:
+    """What people review is what is used: nothing is read in another way than it would be written."""
+    lines = told()
+    starts = [number for number, line in enumerate(lines) if line.startswith("fusion ")]
+    first, second = lines[starts[0] : starts[1] - 1], lines[starts[1] :]
+    assert f"tuning.lock:{starts[0] + 1}: " in refused("\n".join([*lines[: starts[0]], *second, "", *first]) + "\n")
+    at = next(number for number, line in enumerate(lines) if "block_m: 128" in line)
+    for changed in (
+        lines[at].replace("block_m: 128", "block_m: 0200"),
+        lines[at].replace("block_m: 128", "block_m: 0x80"),
+        f"{lines[at]} # 64",
+    ):
+        assert f"tuning.lock:{at + 1}: " in refused("\n".join([*lines[:at], changed, *lines[at + 1 :]]) + "\n")
+    assert "tuning.lock:" in refused("\n".join(lines) + "\n  explicit-version\n")
+    blanks = lines[at].replace("block_m: 128", "block_m:  128")
+    one = lock.parsed("\n".join([*lines[:at], blanks, *lines[at + 1 :]]).encode(), Path("tuning.lock"))
+    assert lock.written(one).splitlines() == lines
+
+
+def test_findings_are_all_that_speaks_against_a_lock() -> None:
+    one, build, old = of_sample(NEW / "mlp_128x128", "new_load.pb"), build_of("0.12.0.1"), build_of("0.9.2")
+    assert build is not None
+    assert old is not None
+    assert lock.findings(one, build) == []
+    assert [finding.found for finding in lock.findings(one, old)][:2] == ["one for 0.12.0.1", "new"]
+    gemm = next(entry for entry in one.entries if entry.backend == "TRITON")
+    library = records.message_class("xla.autotuner.BackendConfig")(gemm={"algorithm": 1}).SerializeToString()
+    unfit = replace(gemm, backend="CUBLASLT", config=library)
+    text = fusion_text(BODY, "kCustom", TRITON_GEMM_CONFIG)
+    for says, codes in (({}, []), ({gemm.fusion or "": lock.saying(text)}, ["backend-of-other-fusion"])):
+        made = again(lock.Lock(H200, "0.12.0.1", (unfit,), says))
+        assert [finding.code for finding in lock.findings(made, build)] == codes
+    config = records.message_class("xla.autotuner.BackendConfig")(triton=triton_result(num_warps=3).triton)
+    weak = replace(gemm, config=config.SerializeToString(deterministic=True))
+    (finding,) = lock.findings(again(lock.Lock(H200, "0.12.0.1", (weak,))), build)
+    assert (finding.code, finding.place.entry) == ("num-warps", 1)
+
+
+def test_what_a_lock_says_of_a_fusion_tells_as_much_as_its_text() -> None:
+    for text in (fusion_text(BODY, "kCustom", TRITON_GEMM_CONFIG), fusion_text(LOOP, "kLoop")):
+        known = hlo.instruction(text)
+        said = hlo.instruction(lock.saying(text))
+        assert known is not None
+        assert said is not None
+        assert (said.is_fusion, said.has_dot) == (True, known.has_dot)
+    call = '(f32[8]{0}, s8[4]{0}) custom-call(f32[8]{0}), custom_call_target="__cublas$gemm"'
+    assert hlo.instruction(lock.saying(call)) == hlo.instruction(call)
 
 
 def test_it_is_sorted_and_one_change_is_one_line() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -10,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +22,11 @@ from tuning_many import fusion_of, legacy_one, new_one
 from tuning_samples import BODY, legacy_entry, new_entry, target, triton_result
 
 from conftest import clean_environment, execute
+from rewarm.autotune import checked
 from rewarm.autotune.formats import Family, TuningEntry, TuningFormatError, serialised
 from rewarm.autotune.formats.keys import legacy_digest
 from rewarm.autotune.formats.protobuf import message_class
-from rewarm.autotune.places import Place, build_id, jax_of, place_of, place_of_unknown, places
+from rewarm.autotune.places import HeldError, Place, build_id, jax_of, place_of, place_of_unknown, places
 
 BUILD = build_id("jax-0.12.0.1", "ab" * 32)
 H200 = target("h200")
@@ -38,6 +42,12 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def place(root: Path) -> Place:
     return place_of(root, BUILD, H200.text, Family.NEW)
+
+
+@pytest.fixture
+def old(root: Path) -> Place:
+    """Of the same build, where it is told to use the legacy formats."""
+    return place_of(root, BUILD, H200.text, Family.LEGACY)
 
 
 def again(place: Place) -> Place:
@@ -68,7 +78,7 @@ def test_a_prepared_place_is_there_and_its_owners_alone(place: Place) -> None:
 
 def test_places_are_found_again_with_what_they_are_for(root: Path, place: Place) -> None:
     old = place_of(root, build_id("jax-0.10.2", "cd" * 32), H200.legacy, Family.LEGACY)
-    unknown = place_of_unknown(root, build_id("tensorflow 2.20!"), "some GPU", Family.NEW)
+    unknown = place_of_unknown(root, build_id("tensorflow-2.20"), "some GPU", Family.NEW)
     for one in (place, old, unknown):
         assert one.prepare().directory == one.directory
     (root / "autotune" / "notes").mkdir()
@@ -114,11 +124,37 @@ def test_a_build_says_which_jax_it_is_of(build: str, jax: str) -> None:
 
 
 def test_a_build_has_a_name() -> None:
-    with pytest.raises(ValueError, match="expected a name"):
-        build_id("../..")
-    assert build_id("a/../../b") == "a-..-..-b"  # which leads nowhere: it is part of one name
+    assert build_id("jax-0.12.0.dev1+g0a1b", "ab" * 32) == "jax-0.12.0.dev1-g0a1b-abababababab"
     with pytest.raises(ValueError, match="device text"):
         place_of(Path("/nowhere"), BUILD, "", Family.NEW)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../..", "a/../../b", "tf 2.20", "tf/2.20", ".tf", "-tf", "t" * 65, "tf\n", "tf-é"]
+)
+def test_what_is_no_plain_name_is_no_build(name: str) -> None:
+    """Made plain, two names could be one, and so would their places."""
+    with pytest.raises(ValueError, match="expected a name of letters, digits"):
+        build_id(name)
+
+
+def test_what_a_build_does_not_use_by_default_has_a_place_of_its_own(root: Path, place: Place, old: Place) -> None:
+    assert old.name == f"{BUILD}-legacy-{FOLDER}"
+    assert (jax_of(old.build), old.known_build) == ("0.12.0.1", place.known_build)
+    assert again(old) == old
+    assert again(old).family is Family.LEGACY
+    assert place_of(root, old.build, H200.text, Family.NEW) == place
+    for one, other in ((place, legacy_entry()), (old, new_entry())):
+        with pytest.raises(TuningFormatError, match="other-family"):
+            one.add([other])
+        assert files_of(one) == {}
+    by_default = place_of(root, build_id("jax-0.10.2"), H200.text, Family.LEGACY)
+    assert by_default.build == "jax-0.10.2"
+
+
+def test_a_build_of_ones_own_name_may_use_either(root: Path) -> None:
+    somebodys = place_of(root, build_id("tensorflow-2.20"), H200.text, Family.NEW)
+    assert somebodys.add([new_entry(), legacy_entry()]) == 2
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -239,8 +275,8 @@ def test_a_result_for_another_kind_of_fusion_is_caught_where_the_fusion_is_known
         again(place).add([wrong])
 
 
-def test_a_legacy_result_for_another_kind_of_fusion_is_caught_by_the_key_that_was_given_with_one(place: Place) -> None:
-    sound = legacy_entry()
+def test_a_legacy_result_for_another_kind_of_fusion_is_caught_by_the_key_that_was_given_with_one(old: Place) -> None:
+    sound, place = legacy_entry(), old
     place.add([sound])
     path = place.directory / f"{legacy_digest(H200.legacy, BODY, 56)}.textproto"
     path.write_text("gemm { algorithm: 1 }")
@@ -272,6 +308,36 @@ def test_what_is_another_users_is_moved_aside(place: Place) -> None:
     [path] = place.directory.glob("*/*.pb")
     os.chown(path, 12345, 12345)
     assert "one of uid 12345" in again(place).prepare().aside[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give folders away")
+@pytest.mark.parametrize("name", [FOLDER, "tmp", f"{FOLDER}/mine"])
+def test_a_folder_of_another_users_is_moved_aside_whatever_is_in_it(name: str, place: Place) -> None:
+    """Its owner can swap its files between the look and XLA's."""
+    place.add([new_entry()])
+    folder = place.directory / name
+    folder.mkdir(exist_ok=True)
+    seen = again(place)
+    assert seen.prepare().aside == ()
+    os.chown(folder, 12345, 12345)
+    for one in (seen, again(place)):  # also one that has looked before
+        prepared = one.prepare()
+        assert not folder.exists()
+    assert prepared.directory is not None
+    assert prepared.entries == (0 if name == FOLDER else 1)
+    assert [path.name for path in (place.root / "aside").iterdir()] == [name.replace("/", "+")]
+
+
+@pytest.mark.parametrize("name", [FOLDER, "tmp", f"{FOLDER}/mine"])
+def test_a_folder_inside_that_others_may_write_to_is_made_private(name: str, place: Place) -> None:
+    place.add([new_entry()])
+    folder = place.directory / name
+    folder.mkdir(exist_ok=True)
+    seen = again(place)
+    seen.prepare()
+    folder.chmod(0o777)
+    assert seen.prepare().entries == 1
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -373,9 +439,15 @@ def test_what_was_looked_at_is_not_read_again(place: Place) -> None:
     status, whole = path.stat(), path.read_bytes()
     path.write_bytes(b"\xff" * len(whole))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert again(place).prepare().aside == ()  # nobody read it: neither its size nor its mtime changed
-    os.utime(path)
+    # Neither its size nor its mtime changed, and its ctime did.
     assert len(again(place).prepare().aside) == 1
+
+
+def test_what_did_not_change_is_not_read(place: Place) -> None:
+    place.add([new_one(number, 0) for number in range(50)])
+    again(place).prepare()
+    found = checked.look(place.directory, checked.load(place.root), checked.Means())
+    assert (found.fresh, found.changed, len(found.files)) == ({}, False, 50)
 
 
 def test_a_digest_stands_for_a_set_whatever_order_it_came_in(root: Path, place: Place) -> None:
@@ -402,25 +474,31 @@ def test_a_place_without_its_memory_is_read_anew(place: Place) -> None:
 
 
 def test_what_is_added_is_read_back(place: Place) -> None:
-    entries = [new_entry(), legacy_entry(), new_one(1, 2)]
-    assert place.add(entries) == 3
+    entries = [new_entry(), new_one(1, 2)]
+    assert place.add(entries) == 2
     assert place.add(entries) == 0
     assert set(again(place).entries().entries) == set(entries)
-    assert place.names() == {"ac8f0d4128d487c0959cd00e541162bd", legacy_digest(H200.legacy, BODY, 56), fusion_of(1)}
+    assert place.names() == {"ac8f0d4128d487c0959cd00e541162bd", fusion_of(1)}
 
 
-def test_a_legacy_result_of_whoever_reads_it_gets_the_builds_version(place: Place) -> None:
+def test_a_legacy_result_that_is_added_is_read_back_with_its_key(old: Place) -> None:
+    assert (old.add([legacy_entry()]), old.add([legacy_entry()])) == (1, 0)
+    assert again(old).entries().entries == (legacy_entry(),)
+    assert old.names() == {legacy_digest(H200.legacy, BODY, 56)}
+
+
+def test_a_legacy_result_of_whoever_reads_it_gets_the_builds_version(old: Place) -> None:
     entry = legacy_entry()
-    place.add([replace(entry, versions=replace(entry.versions, entry=0))])
-    assert place.entries().entries == (entry,)
+    old.add([replace(entry, versions=replace(entry.versions, entry=0))])
+    assert old.entries().entries == (entry,)
 
 
-def test_the_better_of_two_stays_in_any_order(place: Place, root: Path) -> None:
+def test_the_better_of_two_stays_in_any_order(old: Place, root: Path) -> None:
     slow, quick = legacy_one(3, 0, micros=900), legacy_one(3, 1, micros=100)
-    other = place_of(root, build_id("jax-0.12.0.1", "cd" * 32), H200.text, Family.NEW)
-    assert (place.add([slow]), place.add([quick])) == (1, 1)
+    other = place_of(root, build_id("jax-0.12.0.1", "cd" * 32), H200.text, Family.LEGACY)
+    assert (old.add([slow]), old.add([quick])) == (1, 1)
     assert (other.add([quick]), other.add([slow])) == (1, 0)
-    assert place.entries().entries == other.entries().entries == (quick,)
+    assert old.entries().entries == other.entries().entries == (quick,)
 
 
 def test_an_unsound_result_is_refused_and_nothing_is_written(place: Place) -> None:
@@ -468,6 +546,36 @@ def test_a_bad_file_that_came_meanwhile_is_not_collected(place: Place) -> None:
     _junk(place)
     assert place.collect() == (new_entry(),)
     assert len(list((place.root / "aside").iterdir())) == 1
+
+
+@contextlib.contextmanager
+def held_by_another(place: Place) -> Iterator[None]:
+    """Somebody has the place's lock, and does nothing with it."""
+    with (place.root / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_one_who_hangs_with_the_lock_is_waited_for_once(place: Place) -> None:
+    place.add([new_one(1, 0)])
+    mine = again(place)
+    mine.patience = 0.4
+    with held_by_another(place):
+        since = time.monotonic()
+        for _ in range(5):
+            with pytest.raises(HeldError, match="another process has held it"):
+                mine.add([new_one(2, 0)])
+            with pytest.raises(HeldError, match="another process has held it"):
+                mine.collect()
+            assert mine.prepare().entries == 1
+        assert time.monotonic() - since < 4 * mine.patience
+    assert mine.add([new_one(2, 0)]) == 1
+    assert len(mine.collect()) == 2
+    with held_by_another(place):
+        assert mine.collect() == ()  # nothing is new, so nobody is waited for
+        with pytest.raises(HeldError):
+            mine.learn({"0" * 32: "text"})
+    assert len(mine.entries().entries) == 2
 
 
 WRITER = """

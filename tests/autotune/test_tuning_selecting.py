@@ -29,9 +29,14 @@ NINE, TEN, ELEVEN, NEWEST = BUILDS
 # As the compilers of JAX 0.9.2 to 0.12.0.1 asked for them.
 FINGERPRINTS = {
     "a100": "f568469d2ece8568",
+    "a100-40": "4882ef514d13f9de",
     "b200": "45a23d12be5bc693",
     "h100": "699b92c0fb30cb16",
+    "h100-pcie": "c3ba452acee67486",
     "h200": "a4baa03864db7cfb",
+    "l4": "08b37dc549ae750b",
+    "l40s": "984ea19474b4f3e5",
+    "rtx-6000-ada": "fb686d2c61549cd3",
 }
 
 
@@ -59,7 +64,7 @@ def test_a_path_does_wherever_a_name_does(tmp_path: Path) -> None:
     path = SAMPLES / "targets/a100.txtpb"
     assert targets.description(path) == path.read_text()
     assert targets.device(str(path)).fingerprint == FINGERPRINTS["a100"]
-    with pytest.raises(targets.UnknownTargetError, match="a100, b200, h100, h200"):
+    with pytest.raises(targets.UnknownTargetError, match=r"a100.*b200.*h100.*h200"):
         targets.description("h300")
     for content in (b"", b"\xff\xfe", b"gpu_device_info { core_count: 3 }", b"nonsense"):
         (tmp_path / "h200").write_bytes(content)
@@ -157,7 +162,7 @@ def test_backend_and_fusion_filters() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"devices": ["h900"]}, "a100, b200, h100, h200"),
+        ({"devices": ["h900"]}, "a100, .*b200, .*h200"),
         ({"builds": ["0.99"]}, "0.9.2, 0.10.2, 0.11.2, 0.12.0.1"),
         ({"builds": [""]}, "known as"),
         ({"backends": ["TENSORRT"]}, "TRITON"),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
+import re
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +20,7 @@ import servers
 
 from conftest import Run, clean_environment, execute
 from rewarm.envelope import Header, seal
+from rewarm.sharing.made import made_in
 from rewarm.store import LocalStore
 from rewarm.store.conformance import key_of
 from rewarm.trust import signed
@@ -45,8 +51,11 @@ def entry_of(number: int, size: int = 100) -> bytes:
 
 
 def fill(machine: Machine, *numbers: int) -> None:
+    store = machine.store()
     for number in numbers:
-        machine.store().put(key_of(number), entry_of(number))
+        entry = entry_of(number)
+        made_in(store.root).add(entry)
+        store.put(key_of(number), entry)
 
 
 def keys(machine: Machine) -> set[str]:
@@ -87,6 +96,30 @@ def test_push_and_pull(one: Machine, other: Machine, url: str, tmp_path: Path) -
     assert keys(other) == {key_of(number) for number in (1, 2, 7)}
     assert "pulled 0, 1 did not arrive" in rewarm("sync", "pull", code=1, **one.env(url)).out, "other is a stranger"
     assert keys(one) == {key_of(number) for number in range(3)}
+
+
+@pytest.mark.parametrize("direction", ["pull", "both"])
+@pytest.mark.parametrize("there", ["missing", "deep", "empty"])
+def test_a_fresh_machine_is_filled(one: Machine, url: str, tmp_path: Path, direction: str, there: str) -> None:
+    rewarm("sync", "push", **one.env(url))
+    fresh = Machine.named("fresh", tmp_path, one)
+    place = fresh.home / "a" / "b" if there == "deep" else fresh.cache
+    if there == "empty":
+        place.mkdir(parents=True)
+    said = {"REWARM_DIR": str(place)} if there == "missing" else {}
+    options = [] if there == "missing" else ["--dir", str(place)]
+    run = rewarm("sync", "push", *options, code=1, **fresh.env(url, **said))
+    assert "cache directory" in run.err, "nothing is there to be sent"
+    done = told("sync", direction, *options, **fresh.env(url, **said))
+    assert (len(done["sent"]), done["failed"]) == (3, 0)
+    assert {info.key for info in LocalStore(place).scan()} == {key_of(number) for number in range(3)}
+    assert (place / "CACHEDIR.TAG").exists()
+    assert "3 entries, 0 bad" in rewarm("verify", "--dir", str(place)).out
+
+
+def test_an_address_that_is_none_makes_no_directory(one: Machine, tmp_path: Path) -> None:
+    rewarm("sync", "pull", "--remote", "s4://x", "--dir", str(tmp_path / "new"), code=2, **one.env())
+    assert not (tmp_path / "new").exists()
 
 
 def test_push_of_a_program_and_in_a_namespace(one: Machine, other: Machine, url: str) -> None:
@@ -174,9 +207,37 @@ def test_gc_of_a_remote_by_age_and_size_in_each_namespace(one: Machine, url: str
     assert blob_of(root, key_of(2), "ci").exists(), "the other namespace was not named"
     room = sum(blob_of(root, key_of(number), "ci").stat().st_size for number in (0, 1))
     text = rewarm("gc", "--remote", url, "--max-size", str(room), "--namespace", "main,ci", **one.env()).out
-    assert "removed 1 blobs" in text
+    assert "removed 1 blob, " in text
     assert not blob_of(root, key_of(2), "ci").exists()
     assert "size" in text
+
+
+def test_packs_and_plans_count_in_the_size_of_a_remote(one: Machine, url: str, tmp_path: Path) -> None:
+    rewarm("sync", "push", **one.env(url))
+    root = tmp_path / "shared"
+    for number in range(3):
+        os.utime(blob_of(root, key_of(number)), (number + 1, number + 1))
+    for name, size, put in (
+        ("packs/a", 200_000, 1.5),
+        ("plans/b", 50_000, 2.5),
+        ("leases/c", 9, 0),
+        ("probes/d", 9, 0),
+    ):
+        path = root / "main" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(size))
+        os.utime(path, (put, put))
+    for room, gone in (
+        ("300kB", []),
+        ("60kB", [key_of(0), "packs/a"]),
+        ("2kB", [key_of(1), "plans/b"]),
+        ("0", [key_of(2)]),
+    ):
+        dry = told("gc", "--remote", url, "--max-size", room, "--dry-run", **one.env())
+        done = told("gc", "--remote", url, "--max-size", room, **one.env())
+        assert [(row["name"], row["reason"]) for row in done["removed"]] == [(name, "size") for name in gone], room
+        assert (dry["removed"], dry["bytes"]) == (done["removed"], done["bytes"])
+    assert sorted(path.name for path in (root / "main").rglob("*") if path.is_file()) == ["c", "d"]
 
 
 def test_gc_of_a_remote_refuses_what_it_cannot_mean(one: Machine, url: str) -> None:
@@ -225,6 +286,66 @@ def test_an_unsigned_bundle_says_so(one: Machine, other: Machine, tmp_path: Path
     assert "not signed" in rewarm("bundle", "save", path, **one.env(REWARM_SIGNING_KEY="")).out
     assert "3 refused: not signed" in rewarm("bundle", "load", path, code=1, **other.env()).out
     assert "3 of 3" in rewarm("bundle", "load", path, "--trust", "verify", **other.env()).out
+
+
+def test_what_is_added_to_a_bundle_is_signed_and_nothing_else_is_said_to_be(
+    one: Machine, other: Machine, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "made.zip")
+    rewarm("bundle", "save", path, "--key", key_of(0), "--key", key_of(1), **one.env(REWARM_SIGNING_KEY=""))
+    text = rewarm("bundle", "save", path, "--update", "--key", key_of(0), **one.env()).out
+    assert re.search(r"^\S+: 1 entry that would be refused here replaced, \S+ K?i?B, signed$", text, re.MULTILINE)
+    assert "1 of 1 others would be refused here, and stay" in text
+    assert text.count("signed\n") == 2, "the last word on the other is: not signed"
+    assert "1 entry added, " in rewarm("bundle", "save", path, "--update", "--key", key_of(2), **one.env()).out
+    done = told("bundle", "save", path, "--update", **one.env())
+    assert ([row["key"] for row in done["replaced"]], done["added"], done["kept"]) == ([key_of(1)], [], 2)
+    assert done["signer"] == one.key.id
+    nothing = rewarm("bundle", "save", path, "--update", **one.env()).out
+    assert nothing == f"{path}: 0 entries added, 0 B\n"
+    assert "3 of 3 entries stored" in rewarm("bundle", "load", path, **other.env()).out
+
+
+def test_a_bundle_that_is_ended_leaves_nothing_half_written(one: Machine, tmp_path: Path) -> None:
+    fill(one, *range(10, 40))
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        lock = os.open(folder, os.O_RDONLY)
+        fifo = folder / "made.zip"
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            process = subprocess.Popen(
+                [sys.executable, "-c", SLOW, str(fifo)],
+                env=clean_environment(**one.env()), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            stack.callback(process.kill)
+            assert process.stderr is not None
+            assert "waiting for another" in process.stderr.readline()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            end = time.monotonic() + 20
+            while not list(folder.iterdir()):
+                assert time.monotonic() < end, process.poll()
+                time.sleep(0.01)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        assert process.returncode in (128 + number, 1), (out, err)
+        assert "Traceback" not in err
+        assert list(folder.iterdir()) == []
+
+
+# The command, on a machine that reads an entry each twentieth of a second.
+SLOW = """
+import sys, time
+from rewarm.cli import main
+from rewarm.store import LocalStore
+
+get = LocalStore.get
+LocalStore.get = lambda *rest, **more: (time.sleep(0.05), get(*rest, **more))[1]
+sys.argv = ["rewarm", "bundle", "save", sys.argv[1]]
+main()
+"""
 
 
 def test_what_is_no_bundle_is_one_line(one: Machine, tmp_path: Path) -> None:

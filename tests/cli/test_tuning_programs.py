@@ -277,8 +277,8 @@ def test_the_line_needs_a_device_and_a_build(tmp_path: Path) -> None:
     for words, said in (
         ([], "one of --target NAME|FILE and --this-device"),
         (["--target", "h200", "--this-device"], "one of --target"),
-        (["--target", "h999", "--build", "x"], "described are a100, b200, h100, h200"),
-        (["--target", "h200", "--build", "///"], "a name with a letter or a digit"),
+        (["--target", "h999", "--build", "x"], "described are a100, a100-40, b200, h100, h100-pcie, h200"),
+        (["--target", "h200", "--build", "tf 2.20"], "a name of letters, digits, '.', '_' and '-'"),
         (["--target", "h200", "--build", "x", "--describe", "f"], "add --this-device"),
     ):
         ran = rewarm(tmp_path, "autotune", "env", "--dir", "cache", *words)

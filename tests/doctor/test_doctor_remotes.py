@@ -66,7 +66,7 @@ def test_a_folder_that_is_well(one: Machine, tmp_path: Path, shared: Path) -> No
     assert found.the("remote")[1].startswith(f"{shared.as_uri()} is read and written; looked at in ")
     assert found.the("one compile")[0] == "ok"
     assert found.the("signing key")[1].startswith(f"what goes to remotes is signed with the key {other.key.id} (")
-    assert found.the("trusted keys") == ("ok", "1 keys of others are trusted, and your own (rewarm keys ls)")
+    assert found.the("trusted keys") == ("ok", "1 key of others is trusted, and your own (rewarm keys ls)")
     assert found.problems() == []
     assert files(shared) == [], "what was put there to look was removed"
     alone = look(one, shared.as_uri()).the("trusted keys")
@@ -150,6 +150,27 @@ def test_what_a_server_refuses(one: Machine) -> None:
         http.put_status = 403
         verdict, words = look(one, http.url).the("remote")
         assert (verdict, "is read, and cannot be written to" in words) == ("note", True)
+
+
+def test_a_server_that_asks_for_fewer_requests(one: Machine) -> None:
+    with http_cache() as http:
+        http.get_status = 429
+        check = look(one, http.url).of("remote")[0]
+        assert (check["verdict"], "asks for fewer requests: too many requests" in check["found"]) == ("problem", True)
+        assert "rights" not in check["advice"]
+        assert "try again later" in check["advice"]
+        http.get_status, http.put_status = 0, 429
+        check = look(one, http.url).of("remote")[0]
+        assert (check["verdict"], "it is read; too many requests" in check["found"]) == ("note", True)
+        assert "rights" not in check["advice"]
+
+
+def test_a_server_of_which_it_is_not_known_whether_it_is_written_to(one: Machine) -> None:
+    with http_cache() as http:
+        http.put_status = 500
+        check = look(one, http.url).of("remote")[0]
+    assert (check["verdict"], "whether it can be written to is not known: not now" in check["found"]) == ("note", True)
+    assert "rights" not in check["advice"]
 
 
 def test_a_cache_that_overwrites_keeps_no_leases(one: Machine, shared: Path) -> None:
@@ -295,7 +316,7 @@ def test_blobs_that_expire_make_room_for_themselves(tmp_path: Path) -> None:
     assert len(list(_room(_seen("redis://h", tmp_path, eviction=(1000, "volatile-ttl"))))) == 1
 
 
-# -- the last run --------------------------------------------------------------------------------------------------
+# -- the last run, and others ----------------------------------------------------------------------------------------
 
 
 def test_what_the_last_run_had_of_its_remotes(one: Machine, tmp_path: Path, shared: Path) -> None:
@@ -316,3 +337,18 @@ def test_what_the_last_run_had_of_its_remotes(one: Machine, tmp_path: Path, shar
     found = look(one, shared.as_uri())
     assert f"of {shared.as_uri()} were refused in the last run: signed by an unknown key" in found.the("refused")[1]
     assert any("requests to http://127.0.0.1:9/x failed in the last run" in row["found"] for row in found.of("remote"))
+
+
+def test_what_was_too_large_for_a_server_is_named_as_long_as_a_run_tells(one: Machine, tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(
+        "import jax, numpy as np\njax.jit(lambda x: x @ x + 1)(np.ones((4, 4), np.float32))\n"
+    )
+    with http_cache() as http:
+        http.put_status = 413
+        for when in ("in the last run", "in the run of "):  # the second run has a hit, and sends nothing
+            env = clean_environment(**one.env(http.url))
+            assert execute([sys.executable, str(tmp_path / "p.py")], env=env, cwd=tmp_path).code == 0
+            check = look(one, http.url).of("too large")[0]
+            assert check["found"].startswith(f"1 entry was too large for {http.url} {when}")
+            assert (check["verdict"], "rewarm sync push" in check["advice"]) == ("note", True)
+        assert look(one, http.url.replace("cache", "other")).of("too large") == []

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import random
 import shutil
+import stat
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from sharing_world import OURS, STRANGER, THEIRS, entry_of, key_of, ring, store_at
 
+from conftest import clean_environment
 from rewarm.sharing import bundle
 from rewarm.sharing.bundle import STORED, THERE, BadBundleError
 from rewarm.store import LocalStore
@@ -78,8 +84,9 @@ def test_adding_to_one_keeps_what_is_there_and_takes_nothing_twice(
     store: LocalStore, made: Path, empty: LocalStore
 ) -> None:
     store.put(key_of(5), entry_of(5))
-    added = bundle.save(made, store, [key_of(5), key_of(1), key_of(7)], ring(), update=True)
-    assert [one.key for one in added] == [key_of(5)]
+    done = bundle.update(made, store, [key_of(5), key_of(1), key_of(7), key_of(5)], ring())
+    assert [one.key for one in done.added] == [key_of(5)]
+    assert (done.replaced, done.refused, done.dropped, done.kept) == ([], {}, {}, 3)
     with zipfile.ZipFile(made) as archive:
         assert len(archive.namelist()) == len(set(archive.namelist())) == 5
     assert outcomes(made, empty) == [STORED] * 4
@@ -93,13 +100,177 @@ def test_what_cannot_be_written_leaves_what_was_there(store: LocalStore, made: P
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bundle.save(made, store, keys(), ring(), update=True)  # type: ignore[arg-type]
+        bundle.update(made, store, keys(), ring())  # type: ignore[arg-type]
     assert made.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "made.zip"]
     made.write_bytes(b"no bundle")
     with pytest.raises(BadBundleError):
-        bundle.save(made, store, [key_of(0)], ring(), update=True)
+        bundle.update(made, store, [key_of(0)], ring())
+    with pytest.raises(FileExistsError):
+        bundle.save(made, store, [key_of(0)], ring(), only_new=True)
     assert made.read_bytes() == b"no bundle"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "made.zip"]
+
+
+def refusing(why: str, number: int, path: Path, store: LocalStore) -> Keyring:
+    """Makes one entry of a bundle one that is refused, and returns the keys by which it is."""
+    name, key, entry = f"entries/{key_of(number)}", key_of(number), entry_of(number, program=f"jit_{number}")
+    if why == "unreadable":
+        data = path.read_bytes()
+        path.write_bytes(
+            data.replace(signed(entry, key, "bundle", OURS), bytes(len(signed(entry, key, "bundle", OURS))))
+        )
+        return ring()
+    blobs = {
+        "not signed": entry,
+        "signed by an unknown key": signed(entry, key, "bundle", STRANGER),
+        "signed by a revoked key": signed(entry, key, "bundle", THEIRS),
+        "the entry is damaged, or another's": signed(entry, key, "bundle", OURS)[:-40] + bytes(40),
+        "the signature does not match": signed(entry, key, "main", OURS),
+    }
+    rewritten(path, {name: blobs[why]})
+    return Keyring(OURS, [THEIRS.public], [THEIRS.id])
+
+
+WHYS = [
+    "unreadable",
+    "not signed",
+    "signed by an unknown key",
+    "signed by a revoked key",
+    "the signature does not match",
+]
+
+
+@pytest.mark.parametrize("why", WHYS)
+def test_what_is_refused_here_is_replaced_by_what_is_here(
+    store: LocalStore, made: Path, empty: LocalStore, why: str
+) -> None:
+    keys = refusing(why, 1, made, store)
+    assert [outcome == STORED for outcome in outcomes(made, empty, keys=keys)].count(False) == 1
+    done = bundle.update(made, store, [info.key for info in store.scan()], keys)
+    assert ([one.key for one in done.replaced], done.added, done.kept) == ([key_of(1)], [], 2)
+    assert (done.refused, done.dropped) == ({}, {})
+    assert sorted(outcomes(made, empty)) == sorted([STORED, THERE, THERE])
+    assert {(one.key, one.program) for one in bundle.members(made)} == {
+        (key_of(number), f"jit_{number}") for number in range(3)
+    }
+
+
+@pytest.mark.parametrize("why", WHYS)
+def test_what_is_refused_here_and_cannot_be_replaced_is_said(
+    store: LocalStore, made: Path, empty: LocalStore, why: str
+) -> None:
+    keys = refusing(why, 1, made, store)
+    done = bundle.update(made, store, [key_of(0), key_of(2)], keys)
+    assert (done.added, done.replaced, done.kept) == ([], [], 2)
+    if why == "unreadable":
+        assert set(done.dropped) == {key_of(1)}
+        assert len(bundle.members(made)) == 2
+    else:
+        assert (done.refused, done.dropped) == ({key_of(1): why}, {})
+        assert len(bundle.members(made)) == 3
+
+
+def test_who_has_no_key_takes_nobody_s_signature_off(store: LocalStore, made: Path, empty: LocalStore) -> None:
+    rewritten(made, {f"entries/{key_of(0)}": signed(entry_of(0), key_of(0), "bundle", STRANGER)})
+    nobody = Keyring(None, [OURS.public], [THEIRS.id])
+    done = bundle.update(made, store, [key_of(0), key_of(1)], nobody)
+    assert (done.added, done.replaced, done.refused, done.kept) == ([], [], {}, 3)
+    assert sorted(outcomes(made, empty)) == sorted(
+        [STORED, STORED, f"refused: signed by an unknown key (signer {STRANGER.id})"]
+    )
+    rewritten(made, {f"entries/{key_of(0)}": signed(entry_of(0), key_of(0), "bundle", THEIRS)})
+    done = bundle.update(made, store, [key_of(0), key_of(1)], nobody)
+    assert [one.key for one in done.replaced] == [key_of(0)], "nobody who revoked the key would take it"
+
+
+# -- the file itself -----------------------------------------------------------------------------------------------
+
+ADDING = """
+import sys
+from pathlib import Path
+from sharing_world import key_of, ring
+from rewarm.sharing import bundle
+from rewarm.store import LocalStore
+
+path, root, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+sys.stdin.readline()
+bundle.update(path, LocalStore(root), [key_of(number)], ring())
+"""
+
+
+def adding(path: Path, store: LocalStore, number: int) -> subprocess.Popen[bytes]:
+    """A process that adds one entry, once it hears a line."""
+    return subprocess.Popen(
+        [sys.executable, "-c", ADDING, str(path), str(store.root), str(number)],
+        env={**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_several_add_at_once_is_all_there(store: LocalStore, made: Path, empty: LocalStore, first: bool) -> None:
+    numbers = range(3, 9)
+    for number in numbers:
+        store.put(key_of(number), entry_of(number))
+    if first:
+        made.unlink()
+    processes = [adding(made, store, number) for number in numbers]
+    try:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()  # which all of them wait for
+        assert [process.wait(60) for process in processes] == [0] * 6
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert {one.key for one in bundle.members(made)} == {key_of(number) for number in range(3 if first else 0, 9)}
+    assert set(outcomes(made, empty)) == {STORED}
+
+
+def test_who_holds_the_folder_for_ever_is_not_waited_for(
+    store: LocalStore, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "_PATIENCE", 0.3)
+    before, told = made.read_bytes(), list[str]()
+    descriptor = os.open(made.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError, match="another has been writing"):
+            bundle.update(made, store, [key_of(0)], ring(), tell=told.append)
+    finally:
+        os.close(descriptor)
+    assert told == [f"waiting for another that writes a bundle in {made.parent}"]
+    assert made.read_bytes() == before
+
+
+def test_a_link_stays_and_so_does_the_mode(store: LocalStore, made: Path, tmp_path: Path) -> None:
+    store.put(key_of(5), entry_of(5))
+    link = tmp_path / "links" / "to.zip"
+    link.parent.mkdir()
+    link.symlink_to("../made.zip")
+    for mode in (0o600, 0o664, 0o444):
+        made.chmod(mode)
+        bundle.update(link, store, [key_of(5)], ring())
+        assert link.is_symlink()
+        assert stat.S_IMODE(made.stat().st_mode) == mode
+    assert len(bundle.members(made)) == 4
+    dangling = tmp_path / "links" / "dangling"
+    dangling.symlink_to(tmp_path / "new.zip")
+    bundle.save(dangling, store, [key_of(5)], ring())
+    assert dangling.is_symlink()
+    assert len(bundle.members(tmp_path / "new.zip")) == 1
+
+
+def test_what_a_writer_left_that_was_killed_goes_after_an_hour(store: LocalStore, made: Path, tmp_path: Path) -> None:
+    names = [".made.zip.17.00ff00ff.tmp", ".made.zip.18.00ff00ff.tmp", ".other.zip.17.00ff00ff.tmp", ".made.zip.tmp"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+        if "18" not in name:
+            os.utime(tmp_path / name, (0, 0))
+    bundle.update(made, store, [key_of(0)], ring())
+    assert [name for name in names if (tmp_path / name).exists()] == names[1:]
 
 
 @pytest.mark.parametrize(

@@ -374,6 +374,9 @@ def test_a_child_of_fork_waits_for_nothing() -> None:
 def new_packs(start: Start, numbers: Sequence[int], compiled: Sequence[int], planned: int) -> list[list[str]]:
     keys = [key_of(number) for number in numbers]
     made = frozenset(map(key_of, compiled))
+    for key in made:
+        if (entry := start.store.get(key)) is not None:
+            start.remotes._made.add(entry)
     return [inside for inside, _ in start.remotes.new_packs(keys, made, planned, head=True)]
 
 
@@ -393,11 +396,13 @@ def test_packs_are_made_of_what_was_compiled_here_or_came_from_there(tmp_path: P
     [(inside, pack)] = start.remotes.new_packs([key_of(number) for number in range(30)], (), 30, head=True)
     assert inside == [key_of(number) for number in range(20, 30)]
     assert set(packs.unpack(pack)) == set(inside)
-    reader = Keyring(trusted=[OURS.public])
-    other = RemoteTier(
-        Held(), namespaces=MAIN, keyring=reader, posture=Posture.REQUIRE, writes=False, tell=lambda _: None
-    )
-    assert all(other.accept(blob, key, "main") is not None for key, blob in packs.unpack(pack).items())
+    for trusts, accepted in ((THEIRS, True), (OURS, False)):  # with the signature of who made them
+        reader = Keyring(trusted=[trusts.public])
+        other = RemoteTier(
+            Held(), namespaces=MAIN, keyring=reader, posture=Posture.REQUIRE, writes=False, tell=lambda _: None
+        )
+        found = [other.accept(blob, key, "main") is not None for key, blob in packs.unpack(pack).items()]
+        assert found == [accepted] * 10
 
 
 def test_what_came_from_a_remote_that_asks_less_is_signed_for_none_that_asks_more(tmp_path: Path) -> None:

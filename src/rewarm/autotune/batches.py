@@ -37,6 +37,7 @@ from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.identity.components import Component, component, derive_key
 from rewarm.sharing import tuning
+from rewarm.sharing.made import made_in
 from rewarm.store import LocalStore
 
 SECTION = "tuning"
@@ -121,12 +122,14 @@ def opened(data: bytes, key: str) -> Batch:
     return Batch(place, about, tuple(_entries(raw)), entry.header)
 
 
-def keep(store: LocalStore, place: Place, key: str, data: bytes, *, seconds: float = 0.0) -> None:
-    """Put a batch into the local store, and note it in the place.
+def keep(store: LocalStore, place: Place, key: str, data: bytes, *, seconds: float = 0.0, made: bool = False) -> None:
+    """Put a batch into the local store, and note it in the place. One that was `made` here is signed when it is sent.
 
     Raises:
       StoreError: it was not stored.
     """
+    if made:
+        made_in(store.root, store.shared).add(data)
     store.put(key, data, seconds=seconds)
     tuning.note_here(store.root, place.name, key)
 
@@ -141,28 +144,29 @@ def absorb(store: LocalStore, place: Place, known: set[str]) -> int:
 
     Raises:
       MissingLibraryError: protobuf is not there.
-      OSError: the place cannot be written to.
+      OSError: the place cannot be written to, or its lock is held for too long; then none counts as absorbed.
     """
     fresh = [key for key in place.batches() if key not in known]
     entries: list[TuningEntry] = []
     for key in fresh:
-        known.add(key)
         batch = _batch_here(store, key)
         if batch is None:
             tuning.forget_here(store.root, place.name, key)
         elif batch.place == place.name:
             entries += batch.entries
-    return add_sound(place, entries, kept=True) if entries else 0
+    new = add_sound(place, entries, kept=True) if entries else 0
+    known.update(fresh)
+    return new
 
 
 def add_sound(place: Place, entries: Iterable[TuningEntry], *, kept: bool) -> int:
-    """As `Place.add`, without those that are not sound: a batch may be another version's.
+    """As `Place.add`, without those that are not sound, or not for this place: a batch may be another version's.
 
     Raises:
       MissingLibraryError, OSError: see `Place.add`.
     """
     means = checked.Means(build=place.known_build)
-    bare = [replace(entry, source=type(entry.source)()) for entry in entries]
+    bare = [replace(entry, source=type(entry.source)()) for entry in entries if place.takes(entry.family)]
     sound = [entry for entry in bare if not checked.first_error((entry,), means)]
     return place.add(sound, kept=kept) if sound else 0
 

@@ -1,15 +1,17 @@
 """What lies in a folder that XLA is given: looked at file by file, and remembered, so that only what changed is read.
 
-Not promised: that a file is what it was when it was read. One is taken for unchanged while its name, size and mtime
-are; XLA renames its files into place, so only somebody who edits one in place, and sets its mtime back, is not seen.
+Not promised: that a file is what it was when it was read. One is taken for unchanged while its name, size, mtime, ctime
+and inode are: whoever edits one in place cannot set its ctime back, so only a change within one tick of the file
+system's clock after the reading (4 ms, or what it keeps) is not seen.
 
-    <place>/checked.json    {"version": 1, "files": {path: [size, mtime in ns, digest, is kept]}}, the paths below xla/
+    <place>/checked.json    {"version": 2, "files": {path: [size, mtime in ns, ctime in ns, inode, digest, is kept]}},
+                            the paths below xla/
 
 "is kept" says that the result lies in an entry of the store, too (`batches.py`). The file is disposable: without it all
 is read again, and results are kept once more.
 
-Races, and their worst outcome: a file that is replaced between the look and the reading is remembered with the older
-size and mtime, so it is read again next time.
+Races, and their worst outcome: a file that is replaced between the look and the reading is remembered as the older one,
+so it is read again next time.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from rewarm.autotune.formats.validation import validate
 from rewarm.small_files import Modes
 
 NAME = "checked.json"
-VERSION = 1
+VERSION = 2
 _BYTES = 64 << 20
 
 # Where XLA keeps files while it writes them; what lies in it is never read as a result.
@@ -53,19 +55,27 @@ class Seen(NamedTuple):
 
     Attributes:
       size: bytes.
-      mtime: nanoseconds since the epoch.
+      mtime, ctime: nanoseconds since the epoch; of the content, and of whatever changed last.
+      inode: its number.
       digest: SHA-256 of its content, hexadecimal.
       kept: its result lies in an entry of the store.
     """
 
     size: int
     mtime: int
+    ctime: int
+    inode: int
     digest: str
     kept: bool = False
 
+    @classmethod
+    def of(cls, status: os.stat_result, digest: str) -> Seen:
+        """A file that had this status before it was read, or was just written."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, digest)
+
     def is_of(self, status: os.stat_result) -> bool:
         """Whether the file still is what was read."""
-        return self.size == status.st_size and self.mtime == status.st_mtime_ns
+        return self[:4] == (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class Bad(NamedTuple):
@@ -83,7 +93,7 @@ class Means(NamedTuple):
       device: what they are for.
       fusions: fingerprint of the new formats -> HLO text.
       legacy: name of a legacy file, without ".textproto" -> (device text, HLO text, entry version).
-      owners: users whose files are trusted; empty: anybody's are.
+      owners: users whose files and folders are trusted; empty: anybody's are, and a group may write to folders.
     """
 
     build: Build | None = None
@@ -118,7 +128,7 @@ def look(folder: Path, known: Mapping[str, Seen], means: Means) -> Look:
       MissingLibraryError: protobuf is not there.
     """
     found = Look()
-    for path, status in _listed(folder):
+    for path, status in _listed(folder, means):
         seen = known.get(path)
         if seen is not None and stat.S_ISREG(status.st_mode) and seen.is_of(status) and not _foreign(status, means):
             found.files[path] = seen
@@ -162,8 +172,8 @@ def save(place: Path, files_seen: Mapping[str, Seen], modes: Modes) -> None:
 def _is_row(row: object) -> bool:
     return (
         isinstance(row, list)
-        and [type(one) for one in row] == [int, int, str, bool]
-        and len(row[2]) == hashlib.sha256().digest_size * 2
+        and [type(one) for one in row] == [int, int, int, int, str, bool]
+        and len(row[4]) == hashlib.sha256().digest_size * 2
     )
 
 
@@ -178,14 +188,31 @@ def format_of(path: str) -> Format | None:
     return Format.NEW_FUSION if is_new else None
 
 
-def _listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Files by their paths, and folders that are none, or are links; nothing of what XLA is writing."""
+def _listed(folder: Path, means: Means) -> Iterator[tuple[str, os.stat_result]]:
+    """Files by their paths, and folders that are none, are links, or are others'; nothing of what XLA is writing."""
     for one, status in _items(folder):
         is_folder = stat.S_ISDIR(status.st_mode)
-        if is_folder and keys.is_device(one.name):
-            yield from _device(Path(one.path), one.name, deep=True)
+        if is_folder and is_folder_name(one.name):
+            if not _is_private(Path(one.path), status, means):
+                yield one.name, status
+            elif one.name != TEMPORARY:
+                yield from _device(Path(one.path), one.name, means, deep=True)
         elif format_of(one.name) is not None or (not is_folder and is_folder_name(one.name)):
             yield one.name, status
+
+
+def _is_private(folder: Path, status: os.stat_result, means: Means) -> bool:
+    """Whether nobody else may put files into a folder; one's own is made so. Whoever owns one may swap its files
+    between a look and XLA's, whatever is in it now.
+
+    Raises:
+      OSError: others may write to it, and that cannot be changed.
+    """
+    if _foreign(status, means):
+        return False
+    if means.owners and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(stat.S_IMODE(status.st_mode) & 0o755)
+    return True
 
 
 def is_folder_name(name: str) -> bool:
@@ -193,11 +220,14 @@ def is_folder_name(name: str) -> bool:
     return name == TEMPORARY or keys.is_device(name)
 
 
-def _device(folder: Path, above: str, *, deep: bool) -> Iterator[tuple[str, os.stat_result]]:
+def _device(folder: Path, above: str, means: Means, *, deep: bool) -> Iterator[tuple[str, os.stat_result]]:
     for one, status in _items(folder):
         path = f"{above}/{one.name}"
         if stat.S_ISDIR(status.st_mode) and deep and not one.name.endswith(".pb") and not one.name.startswith("."):
-            yield from _device(Path(one.path), path, deep=False)
+            if _is_private(Path(one.path), status, means):
+                yield from _device(Path(one.path), path, means, deep=False)
+            else:
+                yield path, status
         elif format_of(path) is not None or stat.S_ISLNK(status.st_mode):
             yield path, status
 
@@ -214,9 +244,12 @@ def _items(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
 
 def _in_the_way(path: str, status: os.stat_result, means: Means) -> str:
     """Why this is no file that XLA may open, whatever is in it; "" where it is one."""
+    foreign = _foreign(status, means)
+    if foreign and stat.S_ISDIR(status.st_mode):
+        return foreign
     if not stat.S_ISREG(status.st_mode):
         return f"expected a regular file, found {files.kind_of(status.st_mode)}"
-    if foreign := _foreign(status, means):
+    if foreign:
         return foreign
     if format_of(path) is None:
         return "expected a folder, found a file"
@@ -227,7 +260,8 @@ def _foreign(status: os.stat_result, means: Means) -> str:
     """Why a file may be the work of others; "" where it is one's own. Its mode follows from XLA's umask and says
     nothing: the place around it lets nobody in."""
     if means.owners and status.st_uid not in means.owners:
-        return f"expected a file of one's own, found one of uid {status.st_uid}"
+        what = "folder" if stat.S_ISDIR(status.st_mode) else "file"
+        return f"expected a {what} of one's own, found one of uid {status.st_uid}"
     return ""
 
 
@@ -246,7 +280,7 @@ def _read(folder: Path, path: str, status: os.stat_result, means: Means, found: 
         reading = replace(reading, entries=with_keys(reading.entries, iter((key,))))
     if why := first_error(reading, means):
         return why
-    found.files[path] = Seen(status.st_size, status.st_mtime_ns, hashlib.sha256(data).hexdigest())
+    found.files[path] = Seen.of(status, hashlib.sha256(data).hexdigest())
     found.fresh[path] = reading.entries[0]
     return ""
 

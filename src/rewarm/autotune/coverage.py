@@ -8,6 +8,12 @@ missing one is known only once it is there.
 Whether XLA finds an entry is XLA's own rule (`selecting.serves`): in the legacy formats the device text and the version
 must be equal; in the new ones the device, and the version of all backends ("strict") or else that of the entry's own
 backend ("loose"). Results in a place of rewarm's cache directory are given to the build of that place alone.
+
+A file or folder of XLA's is judged as XLA would take it from there, as it is, and not as rewarm could repair it: an
+error of the whole file makes all its entries corrupt, an entry under another name or device is not found, and of
+several entries of a new file for one fusion XLA takes (JAX 0.12.0.1) the first key that matches, with the last entry of
+that key. Links inside a folder are the exception: XLA follows them, rewarm does not, and says so. Of a place and of a
+lock file it is what rewarm gives XLA.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePath
 
 from rewarm.autotune import lock, selecting, targets
@@ -38,6 +44,8 @@ from rewarm.autotune.formats import (
 from rewarm.autotune.merging import better
 from rewarm.autotune.sources import Loaded
 
+_CACHES = (Format.NEW_TEXT, Format.NEW_BINARY)
+
 
 class State(enum.StrEnum):
     """How a fusion stands."""
@@ -58,6 +66,8 @@ class Reason(enum.StrEnum):
     OTHER_BUILD = "other XLA build"
     OTHER_FORMAT = "other format"
     CORRUPT = "corrupt"
+    LINK = "link"
+    """Its file is a link inside a folder: XLA follows it, rewarm does not."""
     NOT_NEEDED = "not in the plan"
     REPEATED = "repeated"
 
@@ -173,7 +183,10 @@ class Coverage:
 
 
 def family_for(build: Build, sources: Iterable[Loaded]) -> Family:
-    """Which formats a build is to use for these entries: its default, unless they are all of the other."""
+    """In which formats a lock of these entries is to be: the build's default, unless they are all of the other.
+
+    With a lock in force rewarm tells XLA which formats it is in.
+    """
     found = {entry.family for one in sources for entry in one.entries}
     other = Family.LEGACY if build.default is Family.NEW else Family.NEW
     reads_other = any(one.family is other for one in build.formats)
@@ -208,14 +221,15 @@ def judge(
     texts = {one.fingerprint: one.text for one in needed}
     known = [_named(one, needed, reader) for one in sources]
     broken = tuple(finding for one in known for finding in one.broken)
+    amiss = [finding for one in known for finding in _of_files(one)]
     found: dict[tuple[Family, str], list[_Candidate]] = defaultdict(list)
     for candidate in _candidates(known, reader, texts):
         found[candidate.entry.family, candidate.entry.fusion or candidate.entry.digest].append(candidate)
-    verdicts = tuple(_verdict(one, found, reader, broken) for one in needed)
+    verdicts = tuple(_verdict(one, found, reader, amiss) for one in needed)
     used = {id(one.entry) for one in verdicts if one.state is State.COVERED}
     wanted = {(family, one.fusion(family)) for one in needed for family in Family}
     surplus = tuple(
-        _surplus(one, is_needed=key in wanted)
+        _surplus(one, reader, is_needed=key in wanted)
         for key, group in found.items()
         for one in group
         if id(one.entry) not in used
@@ -249,8 +263,94 @@ def _candidates(
 ) -> Iterator[_Candidate]:
     for source in sources:
         elsewhere = _other_place(source, reader)
-        for entry in source.entries:
-            yield _candidate(entry, reader, texts, elsewhere)
+        wrong = _Wrong.of(source, reader, texts)
+        made = [_candidate(entry, reader, elsewhere, wrong) for entry in source.entries]
+        yield from _as_xla_takes(made) if source.reading.format in _CACHES else made
+
+
+def _as_xla_takes(made: Iterable[_Candidate]) -> list[_Candidate]:
+    """Those of a new text or binary, of which XLA takes one for each fusion and never looks at the others.
+
+    Of equal keys the last one counts, in the place of the first. Of the keys of a fusion the first that matches serves,
+    whether it does so strictly or loosely.
+    """
+    last = {one.entry.key: one for one in made}  # in the order of the first of each
+    taken: dict[str | None, _Candidate] = {}
+    for one in last.values():
+        if one.reason in (Reason.NONE, Reason.CORRUPT):
+            taken.setdefault(one.entry.fusion, one)
+    kept = []
+    for one in made:
+        winner = taken.get(one.entry.fusion)
+        if one is winner or one.reason not in (Reason.NONE, Reason.CORRUPT) or winner is None:
+            kept.append(one)
+        else:
+            kept.append(_Candidate(one.entry, Reason.REPEATED, f"XLA takes entry {winner.entry.source.index}"))
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """What `validate` has against the entries of one source.
+
+    Attributes:
+      whole: of a file that XLA refuses, or cannot be given, why.
+      reason: what that is.
+      entries: the first error of each entry, by its `id`.
+    """
+
+    whole: str = ""
+    reason: Reason = Reason.NONE
+    entries: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, source: Loaded, reader: Reader, texts: Mapping[str, str]) -> _Wrong:
+        reading = source.reading
+        told = reading.format
+        if told in (Format.LEGACY_FUSION, Format.NEW_FUSION):
+            return cls("one file of a folder; what XLA can be given is the folder", Reason.OTHER_FORMAT)
+        known = {**source.says, **texts}
+        validated = partial(validate, build=reader.build, device=reader.device, fusions=known)
+        if told is None:  # of no file of XLA's, so nothing says which of them a finding is about
+            each = ((one, _first(validated([one]))) for one in source.entries)
+            return cls(entries={id(one): words for one, words in each if words})
+        errors = [one for one in (*reading.findings, *validated(reading)) if one.severity is Severity.ERROR]
+        if not told.is_directory:
+            broken = _first(one for one in errors if _is_of_all(one, told))
+            if broken:
+                return cls(f"XLA refuses the whole file: {broken}", Reason.CORRUPT)
+        found = {(one.place.path, one.place.entry): _in_words(one) for one in reversed(errors)}
+        words = {id(one): _of_entry(one, found) for one in source.entries}
+        return cls(entries={one: said for one, said in words.items() if said})
+
+
+def _of_entry(entry: TuningEntry, found: Mapping[tuple[str, int], str]) -> str:
+    """What is wrong with its file in a folder, or with itself."""
+    path = entry.source.path
+    return found.get((path, 0), "") or found.get((path, entry.source.index), "")
+
+
+def _first(findings: Iterable[Finding]) -> str:
+    return next((_in_words(one) for one in findings if one.severity is Severity.ERROR), "")
+
+
+def _is_of_all(finding: Finding, told: Format) -> bool:
+    """Whether XLA refuses a whole file for this. The generation of a file is another question."""
+    if finding.code == "format-unknown":
+        return False
+    of_all = {"duplicate"} | ({"field-of-other-build"} if told.is_text else set())
+    return not finding.place.entry or finding.code in of_all
+
+
+def _in_words(finding: Finding) -> str:
+    return f"{finding.code}: expected {finding.expected}, found {finding.found}"
+
+
+def _of_files(source: Loaded) -> Iterator[Finding]:
+    """What stands in the place of an entry, in a folder: files that cannot be read, under a wrong name, and links."""
+    yield from (one for one in source.reading.findings if one.severity is Severity.ERROR or one.code == "link")
+    if source.reading.format is not None and source.reading.format.is_directory:
+        yield from (one for one in validate(source.reading) if one.code in ("file-name", "folder"))
 
 
 def _other_place(source: Loaded, reader: Reader) -> str:
@@ -261,14 +361,19 @@ def _other_place(source: Loaded, reader: Reader) -> str:
     return "" if is_ours or not source.build else source.build
 
 
-def _candidate(entry: TuningEntry, reader: Reader, texts: Mapping[str, str], elsewhere: str) -> _Candidate:
+def _candidate(entry: TuningEntry, reader: Reader, elsewhere: str, wrong: _Wrong) -> _Candidate:
+    if wrong.whole:
+        return _Candidate(entry, wrong.reason, wrong.whole)
     other = _other_device(entry, reader.device)
     if other:
         return _Candidate(entry, Reason.OTHER_GPU, other)
     serves = selecting.serves(entry, reader.build, reader.device)
     if elsewhere or serves is False:
         return _Candidate(entry, Reason.OTHER_BUILD, _other_build(entry, reader, elsewhere, is_loose=serves is True))
-    unsound = _unsound(entry, reader, texts)
+    if entry.versions.explicit:
+        words = f"of the explicit version {entry.versions.explicit}, and JAX asks for entries without one"
+        return _Candidate(entry, Reason.OTHER_BUILD, words)
+    unsound = wrong.entries.get(id(entry))
     if unsound:
         return _Candidate(entry, Reason.CORRUPT, unsound)
     return _Candidate(entry, words=_match(entry, reader))
@@ -306,13 +411,6 @@ def _match(entry: TuningEntry, reader: Reader) -> str:
     return "strict" if strict else "loose"
 
 
-def _unsound(entry: TuningEntry, reader: Reader, texts: Mapping[str, str]) -> str:
-    # Its place in a folder is another question, and was asked when it was read.
-    findings = validate([entry], build=reader.build, device=reader.device, fusions=texts)
-    first = next((one for one in findings if one.severity is Severity.ERROR), None)
-    return f"{first.code}: expected {first.expected}, found {first.found}" if first else ""
-
-
 def _verdict(
     needed: Needed,
     found: Mapping[tuple[Family, str], Sequence[_Candidate]],
@@ -330,13 +428,14 @@ def _verdict(
         (Reason.CORRUPT, State.STALE),
         (Reason.OTHER_BUILD, State.STALE),
         (Reason.OTHER_GPU, State.MISSING),
+        (Reason.OTHER_FORMAT, State.MISSING),
     ):
         first = next((one for one in here if one.reason is reason), None)
         damaged = _damaged(needed, reader, broken) if reason is Reason.CORRUPT else None
         if first is not None:
             return Verdict(needed, state, reason, first.words, first.entry)
         if damaged is not None:
-            return Verdict(needed, State.STALE, Reason.CORRUPT, str(damaged))
+            return Verdict(needed, State.STALE, *_damage(damaged))
     return _never(needed, found, reader, broken)
 
 
@@ -347,7 +446,12 @@ def _never(
     broken: Sequence[Finding],
 ) -> Verdict:
     other = Family.LEGACY if reader.family is Family.NEW else Family.NEW
-    elsewhere = [one for one in found.get((other, needed.fusion(other)), ()) if not one.reason]
+    theirs = found.get((other, needed.fusion(other)), ())
+    elsewhere = [one for one in theirs if not one.reason]
+    corrupt = next((one for one in theirs if one.reason is Reason.CORRUPT), None)
+    if corrupt is not None and not elsewhere:
+        words = f"{corrupt.words}; and it is in the {other} formats"
+        return Verdict(needed, State.STALE, Reason.CORRUPT, words, corrupt.entry)
     if elsewhere:
         words = f"there is one in the {other} formats; rewarm autotune convert makes one of the {reader.family} ones"
         return Verdict(needed, State.MISSING, Reason.OTHER_FORMAT, words, elsewhere[0].entry)
@@ -357,23 +461,33 @@ def _never(
     return Verdict(needed, State.MISSING, Reason.NEVER_TUNED, words)
 
 
+def _damage(finding: Finding) -> tuple[Reason, str]:
+    if finding.code != "link":
+        return Reason.CORRUPT, str(finding)
+    words = "a link, which XLA follows and rewarm does not, so nothing is known of it (cp -rL makes files of links)"
+    return Reason.LINK, f"{finding.place}: {words}"
+
+
 def _damaged(needed: Needed, reader: Reader, broken: Sequence[Finding]) -> Finding | None:
-    """The file of a directory that was to hold the entry, where it cannot be read."""
+    """The file of a directory that was to hold the entry, or its folder, where that cannot be read."""
     if reader.family is Family.NEW:
-        names = {f"{needed.fingerprint}.pb"}
+        device, name = reader.device.fingerprint, f"{needed.fingerprint}.pb"
+        ends = {(device, name), (device,)}
     else:
         digest = keys.legacy_digest(reader.device.legacy, needed.legacy, reader.build.entry_version)
-        names = {f"{digest}.textproto"}
+        ends = {(f"{digest}.textproto",)}
     for one in broken:
-        path = PurePath(one.place.path)
-        if path.name in names and (reader.family is Family.LEGACY or reader.device.fingerprint in path.parts):
+        parts = PurePath(one.place.path).parts
+        if parts[-2:] in ends or parts[-1:] in ends:
             return one
     return None
 
 
-def _surplus(one: _Candidate, *, is_needed: bool) -> Surplus:
+def _surplus(one: _Candidate, reader: Reader, *, is_needed: bool) -> Surplus:
     if one.reason:
         return Surplus(one.entry, one.reason, one.words)
+    if is_needed and one.entry.family is not reader.family:
+        return Surplus(one.entry, Reason.OTHER_FORMAT)
     return Surplus(one.entry, Reason.REPEATED if is_needed else Reason.NOT_NEEDED)
 
 

@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from rewarm import small_files
 from rewarm.autotune import checked
@@ -16,8 +17,20 @@ from rewarm.autotune.formats import files
 from rewarm.identity import wire
 from rewarm.small_files import Modes
 
-# A folder whose mtime is younger than this, in seconds, may change again without one that shows it.
+# A folder that changed less than this ago, in seconds, may change again without a stamp that shows it.
 _SETTLED = 2.0
+
+
+class Stamp(NamedTuple):
+    """A folder by its name, and what changes with it: mtime and ctime in nanoseconds, and which one it is.
+
+    The ctime is in it since whose a folder is, and who may write to it, can change without its mtime.
+    """
+
+    name: str
+    mtime: int
+    ctime: int
+    inode: int
 
 
 class UnusableError(Exception):
@@ -57,19 +70,40 @@ def no_kernels(path: Path) -> str:
     return "" if found else "expected a binary message, found an empty file"
 
 
-def mtimes(directory: Path) -> tuple[tuple[str, int], ...]:
-    """The folders that hold results, and their mtimes in nanoseconds: a file that is renamed into one changes it."""
-    found = [("", os.lstat(directory).st_mtime_ns)]
-    with os.scandir(directory) as items:
-        for one in items:
-            if one.is_dir(follow_symlinks=False) and one.name != checked.TEMPORARY:
-                found.append((one.name, one.stat(follow_symlinks=False).st_mtime_ns))
+def stamps(directory: Path) -> tuple[Stamp, ...]:
+    """The folders that hold results: a file that is renamed into one changes it.
+
+    XLA's own folder for files that it writes changes with each, and stands here for whose it is alone.
+    """
+    found = [_stamp("", os.lstat(directory))]
+    _add_stamps(found, directory, "", deep=True)
     return tuple(sorted(found))
 
 
-def is_settled(folders: tuple[tuple[str, int], ...]) -> bool:
-    """Whether these mtimes are old enough for another change to show."""
-    return all(abs(time.time() - mtime / 1e9) > _SETTLED for _, mtime in folders)
+def _add_stamps(found: list[Stamp], folder: Path, above: str, *, deep: bool) -> None:
+    with os.scandir(folder) as items:
+        for one in items:
+            if not one.is_dir(follow_symlinks=False):
+                continue
+            status, name = one.stat(follow_symlinks=False), f"{above}{one.name}"
+            if name == checked.TEMPORARY:
+                found.append(Stamp(name, status.st_uid, status.st_mode, status.st_ino))
+                continue
+            found.append(_stamp(name, status))
+            # A link to itself grows with each folder in it; explicit versions lie one level deeper, and have more.
+            if deep and status.st_nlink != 2:
+                _add_stamps(found, Path(one.path), f"{name}/", deep=False)
+
+
+def _stamp(name: str, status: os.stat_result) -> Stamp:
+    return Stamp(name, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def is_settled(found: tuple[Stamp, ...]) -> bool:
+    """Whether these folders have been left alone for long enough that another change shows."""
+    now = time.time()
+    changes = (when for one in found if one.name != checked.TEMPORARY for when in (one.mtime, one.ctime))
+    return all(abs(now - when / 1e9) > _SETTLED for when in changes)
 
 
 def put_aside(path: Path, folder: Path, name: str, why: str, modes: Modes) -> str:

@@ -13,7 +13,7 @@ edited: what cannot be read as it was meant is an error with its line, and nothi
     fusions 2
 
     fusion 3e9a8b0811cf954ce777a88d34867d06     new: XLA's fingerprint; legacy: 32 digits of the text's SHA-256
-      says bf16[1024,1024]{1,0} fusion(...)     what it is, where that is known; decides nothing
+      says bf16[1024,1024]{1,0} fusion(...)     what it is, where that is known; only `findings` looks at it
       | {                                       legacy alone: the whole HLO text, which the key has
       backend TRITON
       config triton { block_m: 128 ... }        the configuration, as protocol buffer text
@@ -26,7 +26,9 @@ edited: what cannot be read as it was meant is an error with its line, and nothi
       explicit-version ...
 
 Blocks are in the order of their fusions. Lines that begin with "#" and empty lines say nothing. Backslashes and what
-cannot be printed are escaped as in Python, so each value is one line. Bump the number when a line changes its meaning.
+cannot be printed are escaped as in Python, so each value is one line. Every other line must be as `written` makes it,
+but for the blanks in a configuration: what people review is then what is used ("block_m: 0200" would be 128). Bump the
+number when a line changes its meaning.
 
 The digest is over what decides: device, build and entries, not the names and descriptions, so it does not change with
 the way protobuf prints.
@@ -44,8 +46,9 @@ from typing import Any
 
 from rewarm import small_files
 from rewarm.autotune.formats import files, hlo, keys, records, text
+from rewarm.autotune.formats.builds import Build
 from rewarm.autotune.formats.errors import TuningFormatError
-from rewarm.autotune.formats.findings import Place, Severity, error
+from rewarm.autotune.formats.findings import Finding, Place, Severity, error
 from rewarm.autotune.formats.keys import Device
 from rewarm.autotune.formats.model import Family, Format, Source, TuningEntry, Versions
 from rewarm.autotune.formats.protobuf import message_class, module, pool
@@ -78,7 +81,7 @@ class Lock:
       device: the kind of device, by XLA's text and the versions of its libraries.
       build: whose compiler reads it: a JAX release ("0.12.0.1"), or a name for another program.
       entries: one for each fusion, all of one family and of this device.
-      says: fusion -> what it is, in one line; decides nothing.
+      says: fusion -> what it is, in one line. Not in the digest, and XLA never sees it; `findings` looks at it.
     """
 
     device: Device
@@ -147,6 +150,26 @@ def pinned(entries: Iterable[TuningEntry], device: Device, build: str, says: Map
     return Lock(device, build, tuple(listed), {name: line for name, line in (says or {}).items() if name in known})
 
 
+def findings(lock: Lock, build: Build) -> list[Finding]:
+    """Why a lock must not be put in force for a build, all of it; empty where it may.
+
+    The errors of `validate` for its build and device, with what the lock says of its fusions; that it is for another
+    build; that the build does not read its family. Not that a compile needs a fusion which it does not have.
+
+    Raises:
+      MissingLibraryError: protobuf is not there.
+    """
+    place = Place(next((entry.source.path for entry in lock.entries), ""))
+    found = []
+    if lock.build != build.jax:
+        found.append(error("lock", place, f"a lock for JAX {build.jax}", f"one for {lock.build}"))
+    if lock.family not in {form.family for form in build.formats}:
+        read = ", ".join(sorted({str(form.family) for form in build.formats}))
+        found.append(error("lock", place, f"a family that JAX {build.jax} reads ({read})", str(lock.family)))
+    found += validate(lock.entries, build=build, device=lock.device, fusions=lock.says)
+    return [one for one in found if one.severity is Severity.ERROR]
+
+
 def fusion_id(entry: TuningEntry) -> str:
     """What a fusion is called here: XLA's fingerprint, or for a legacy entry 32 digits of its text's SHA-256."""
     fusion = entry.fusion or ""
@@ -154,7 +177,10 @@ def fusion_id(entry: TuningEntry) -> str:
 
 
 def saying(instruction: str) -> str:
-    """What a fusion is, in one line: shapes and operations, from the text that keys are made of."""
+    """What a fusion is, in one line: shapes and operations, from the text that keys are made of.
+
+    `hlo.instruction` understands the line of a key of the new formats, too.
+    """
     told = hlo.instruction(instruction)
     first = next((line for line in instruction.splitlines() if line.strip(" {}")), "").removesuffix(" calls=")
     if instruction.startswith("{"):  # of a computation the first line is a parameter; the result says more
@@ -312,9 +338,10 @@ def parsed(data: bytes, path: Path) -> Lock:
         place = Place(str(path), line=data.count(b"\n", 0, wrong.start) + 1)
         raise _refused(place, "UTF-8", f"byte {data[wrong.start]:#04x}") from None
     head = _head(lines)
-    entries, says = [], {}
+    entries: list[TuningEntry] = []
+    says: dict[str, str] = {}
     while lines.word == "fusion":
-        entry, line = _entry(lines, head)
+        entry, line = _entry(lines, head, len(entries) + 1)
         entries.append(entry)
         if line:
             says[entry.fusion or ""] = line
@@ -324,7 +351,29 @@ def parsed(data: bytes, path: Path) -> Lock:
         raise _refused(
             Place(str(path)), f"{head.count} fusions, as its head says", f"{len(entries)}: a part is lacking"
         )
-    return Lock(head.device, head.build, tuple(entries), says)
+    lock = Lock(head.device, head.build, tuple(entries), says)
+    _as_written(lock, lines)
+    return lock
+
+
+def _as_written(lock: Lock, lines: _Lines) -> None:
+    wanted = [line for line in written(lock).split("\n") if _says_something(line)]
+    for line, (number, found) in zip(wanted, lines.taken, strict=False):
+        if line != found and _told_config(line) != _told_config(found):
+            expected = f"{line.strip()!r}, as it is written (blocks in the order of their fusions)"
+            raise _refused(Place(str(lines.path), line=number), expected, found)
+    if len(wanted) != len(lines.taken):  # a line without a value in the last block
+        place = Place(str(lines.path), line=lines.taken[-1][0])
+        raise _refused(place, f"{len(wanted)} lines that say something, as it is written", f"{len(lines.taken)}")
+
+
+def _says_something(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _told_config(line: str) -> str:
+    """A line without the blanks that libraries for protobuf may put otherwise; other lines as they are."""
+    return line.replace(" ", "") if line.startswith("  config ") else line
 
 
 class _Lines:
@@ -333,6 +382,7 @@ class _Lines:
     def __init__(self, told: str, path: Path) -> None:
         self.path = path
         self.number = 0
+        self.taken: list[tuple[int, str]] = []
         # Not splitlines(): a value may hold what Unicode calls the end of a line only in its escaped form.
         self._lines = iter(told.split("\n"))
         self.line = self.word = self.value = ""
@@ -341,8 +391,9 @@ class _Lines:
     def advance(self) -> None:
         for line in self._lines:
             self.number += 1
-            if line.strip() and not line.lstrip().startswith("#"):
+            if _says_something(line):
                 self.line = line
+                self.taken.append((self.number, line))
                 self.word, _, value = line.removeprefix("  ").partition(" ")
                 self.value = self._unescaped(value)
                 return
@@ -402,7 +453,7 @@ def _head(lines: _Lines) -> _Head:
     return _Head(device, told["build"], Family(told["family"]), int(told["fusions"]))
 
 
-def _entry(lines: _Lines, head: _Head) -> tuple[TuningEntry, str]:
+def _entry(lines: _Lines, head: _Head, number: int) -> tuple[TuningEntry, str]:
     place, named = lines.place, lines.take()
     told, places = _told(lines, head.family)
     lacking = next((word for word in _NEEDED[head.family] if word not in told), None)
@@ -417,7 +468,7 @@ def _entry(lines: _Lines, head: _Head) -> tuple[TuningEntry, str]:
         _config(told, places, head.family),
         _versions(told, places),
         rest=_hex(told, places, "rest"),
-        source=Source(str(lines.path), 0, f"line {place.line}"),
+        source=Source(str(lines.path), number, f"line {place.line}"),
     )
     if fusion_id(made) != named or (head.family is Family.NEW and not keys.is_fusion(named)):
         raise _refused(place, f"the fusion {fusion_id(made)}, after its text", named)

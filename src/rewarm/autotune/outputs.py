@@ -15,8 +15,9 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rewarm.autotune import checked
 from rewarm.autotune.formats import Family, Format, Header, Severity, TuningEntry, files, read
-from rewarm.autotune.formats.reading import is_text_name
+from rewarm.autotune.formats.reading import MOST_ENTRIES, is_text_name
 from rewarm.autotune.formats.writing import contents
 from rewarm.errors import RewarmError
 from rewarm.small_files import Modes
@@ -25,6 +26,10 @@ _KINDS = {
     Family.LEGACY: (Format.LEGACY_DIRECTORY, Format.LEGACY_TEXT, Format.LEGACY_BINARY),
     Family.NEW: (Format.NEW_DIRECTORY, Format.NEW_TEXT, Format.NEW_BINARY),
 }
+# What files in a folder of results are called, and how deep its folders lie: devices, and explicit versions in them.
+_ENDINGS = (".pb", ".textproto")
+_DEEPEST = 2
+
 OUTPUTS = tuple(one for kinds in _KINDS.values() for one in kinds)
 
 
@@ -75,6 +80,7 @@ def write_whole(
       TuningFormatError: an entry cannot be in this format.
       OSError: it cannot be written.
     """
+    path = _with_name(path)
     listed = list(contents(entries, path, format, header=header, lossy=lossy))
     modes = modes or modes_for(path)
     if not format.is_directory:
@@ -90,6 +96,25 @@ def write_whole(
         files.write_all(((made / where.relative_to(path), data) for where, data, _ in listed), modes)
         _put(made, path, old)
     return len(listed)
+
+
+def refuse_place(path: Path, format: Format, *, force: bool) -> None:  # noqa: A002
+    """Say at once what `write_whole` would say of the place, before there is anything to write.
+
+    Raises:
+      OutputError: something is there, and may not be replaced.
+      OSError: it cannot be looked at.
+    """
+    path = _with_name(path)
+    if not format.is_directory:
+        _may_replace_file(path, force)
+    elif os.path.lexists(path):
+        _may_be_a_folder(path, force)
+
+
+def _with_name(path: Path) -> Path:
+    """The same place, by a name that can be given to what is made beside it."""
+    return path if path.name not in ("", "..") else Path(os.path.abspath(path))  # noqa: PTH100 - links stay
 
 
 def modes_for(path: Path) -> Modes:
@@ -115,15 +140,44 @@ def _may_replace_folder(path: Path, force: bool) -> list[Path]:
     """What is there already, which goes when the new folder has its place."""
     if not os.path.lexists(path):
         return []
-    if path.is_symlink() or not path.is_dir():
-        raise OutputError(f"{path} is no folder, and a folder is to be written; name another place")
-    there = [one for one in path.rglob("*") if one.is_symlink() or not one.is_dir()]
-    if there and not force:
-        raise OutputError(f"{path} is there already and is not empty; --force replaces it")
-    foreign = _foreign(path, there)
+    _may_be_a_folder(path, force)
+    there: list[Path] = []
+    foreign = _strange(path, there, deep=_DEEPEST) or _foreign(path, there)
     if foreign:
         raise OutputError(f"{foreign} is no tuning file, so {path} is not replaced; name another place")
     return there
+
+
+def _may_be_a_folder(path: Path, force: bool) -> None:
+    """What a look at the folder alone tells, whatever is in it and however much."""
+    if path.is_symlink() or not path.is_dir():
+        raise OutputError(f"{path} is no folder, and a folder is to be written; name another place")
+    if os.path.ismount(path):
+        raise OutputError(f"{path} is where a file system begins, which nothing replaces; name a folder in it")
+    if not force:
+        with os.scandir(path) as items:
+            if next(items, None) is not None:
+                raise OutputError(f"{path} is there already and is not empty; --force replaces it")
+
+
+def _strange(folder: Path, there: list[Path], *, deep: int) -> Path | None:
+    """The first thing that no folder of results has; what else is there is added to `there`.
+
+    A look ends at it, so of a folder that holds anything else, however large, little is looked at.
+    """
+    with os.scandir(folder) as items:
+        for one in items:
+            path = Path(one.path)
+            if one.is_dir(follow_symlinks=False):
+                is_strange = not deep or (deep == _DEEPEST and not checked.is_folder_name(one.name))
+                found = path if is_strange else _strange(path, there, deep=deep - 1)
+                if found is not None:
+                    return found
+                continue
+            there.append(path)
+            if not one.name.endswith(_ENDINGS) or len(there) > MOST_ENTRIES:
+                return path
+    return None
 
 
 def _foreign(folder: Path, there: list[Path]) -> Path | None:

@@ -14,14 +14,20 @@ exists, is a real one, lies where others may not write, and holds no file that i
         fusions.json    HLO texts of fusions, which XLA's files do not say, as far as anybody said them
         .lock
 
-Two families of one build have one place: their files never meet in it (`formats.model`).
+A place of a JAX build has results of one family (`formats.model`), the one that XLA is told to use: with the other one
+the same build has another place, whose name says so (`with_family`). What a build of a user's own name reads is not
+known, so its place takes both, whose files never meet.
 
 Races, and their worst outcome:
 
 * XLA writes a result while `add` writes another for the same fusion: the later of the two stays. Both are sound.
-* two processes add at once: each waits for the other's lock, 30 seconds at most. After that, or where the file system
-  has no locks, of two results for one fusion the later stays, and not the better.
-* two processes collect at once: likewise, and then both keep the same results, which costs an entry of the store.
+* two processes add at once: each waits for the other's lock, `Place.patience` seconds at most, and then writes nothing
+  (`HeldError`). Where the file system has no locks, of two results for one fusion the later stays, and not the better.
+* two processes collect at once: likewise; without locks both keep the same results, which costs an entry of the store.
+* one that holds the lock is stopped, or hangs: others wait for it once (`Place.patience`), and until they have had the
+  lock again they do not wait any more. What they wanted to add or collect is for whoever comes later.
+* somebody edits a file in place, and no folder changes with it: a process that has looked already does not see it, and
+  one that starts does (`checked.py`).
 * a process that is killed between XLA's write and `collect`: the next one to collect finds the result.
 * somebody puts a bad file there between `prepare` and XLA's look: XLA sees it. Only its owner can.
 """
@@ -29,6 +35,7 @@ Races, and their worst outcome:
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -66,37 +73,74 @@ VERSION = 1
 _BYTES = 64 << 10
 
 # How long one waits for another that adds or collects, in seconds. 10,000 results take a few.
-_PATIENCE = 30.0
+PATIENCE = 30.0
 
 # How often a use is written down, in seconds.
 _USE_SHOWS_AFTER = 600.0
 
-_NAME = re.compile(r"[^A-Za-z0-9._]+")
 _LONGEST = 64
+_OTHER_LETTERS = re.compile(r"[^A-Za-z0-9._]+")
+_PLAIN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
+_OF_JAX = re.compile(r"(jax-([0-9][0-9.]*[0-9])(?:-[0-9a-f]{12})?)(?:-(legacy|new))?")
+_MINOR_OF_NEW = (0, 11)
 
 Keep = Callable[[tuple[TuningEntry, ...]], None]
 
 
+class HeldError(OSError):
+    """Another process has held a place's lock for longer than one waits; nothing was written or collected."""
+
+
 def build_id(name: str, digest: str = "") -> str:
-    """What a build of XLA is known by in the names of places.
+    """What a build of XLA is known by in the names of places; different names, or digests, have different ones.
 
     Args:
       name: for people: "jax-0.12.0.1", "tensorflow-2.20", whatever the user calls his program's XLA.
-      digest: of the library that holds the compiler, hexadecimal; "" where the name alone tells builds apart.
+      digest: of the library that holds the compiler, hexadecimal: it tells builds apart, and the name is shortened and
+        made plain. "" where the name alone does, which must be plain, then.
 
     Raises:
-      ValueError: there is no name.
+      ValueError: the name is not plain.
     """
-    plain = _NAME.sub("-", name).strip("-.")[:_LONGEST]
-    if not plain:
-        raise ValueError(f"expected a name with a letter or a digit for a build, found {name!r}")
-    return f"{plain}-{digest[:12]}" if digest else plain
+    if digest:
+        return f"{_OTHER_LETTERS.sub('-', name).strip('-.')[:_LONGEST] or 'unknown'}-{digest[:12]}"
+    if not _PLAIN.fullmatch(name):
+        raise ValueError(
+            f"expected a name of letters, digits, '.', '_' and '-', at most {_LONGEST} of them, that begins with a "
+            f"letter or a digit, found {name!r:.100}"
+        )
+    return name
 
 
 def jax_of(build: str) -> str:
     """The JAX release that a build id names; "" where it names none."""
-    found = re.match(r"jax-([0-9][0-9.]*[0-9])(?:-[0-9a-f]{12})?$", build)
-    return found[1] if found else ""
+    found = _OF_JAX.fullmatch(build)
+    return found[2] if found else ""
+
+
+def default_family(jax: str) -> Family:
+    """Which formats a JAX release uses by default; of one that is not known, the new ones if it is newer."""
+    known = builds.build_of(jax)
+    if known is not None:
+        return known.default
+    numbers = tuple(int(part) for part in jax.split(".")[:2] if part.isdecimal())
+    return Family.LEGACY if numbers and numbers < _MINOR_OF_NEW else Family.NEW
+
+
+def family_of(build: str) -> Family | None:
+    """Which formats the places of a build have; `None` for a build of a user's own name, which may use either."""
+    found = _OF_JAX.fullmatch(build)
+    if found is None:
+        return None
+    return Family(found[3]) if found[3] else default_family(found[2])
+
+
+def with_family(build: str, family: Family) -> str:
+    """The id of the same build where it uses these formats: what it does not use by default is in its name."""
+    found = _OF_JAX.fullmatch(build)
+    if found is None:
+        return build
+    return found[1] if default_family(found[2]) is family else f"{found[1]}-{family.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +173,8 @@ class Place:
       build: the build's id.
       device: XLA's device text, without the version of cuDNN; "" where it is not known.
       fingerprint: the device in the place's name: XLA's own of the text, else a digest of what is known of the device.
-      family: which formats the build uses by default.
+      family: which formats the build uses; see `takes`.
+      patience: how long one waits for another that adds or collects, in seconds, and no more until he is done.
     """
 
     root: Path
@@ -137,8 +182,10 @@ class Place:
     device: str
     fingerprint: str
     family: Family
+    patience: float = field(default=PATIENCE, compare=False)
+    _waited: bool = field(default=False, repr=False, compare=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
-    _settled: tuple[tuple[str, int], ...] = field(default=(), repr=False, compare=False)
+    _settled: tuple[folders.Stamp, ...] = field(default=(), repr=False, compare=False)
     _files: dict[str, Seen] | None = field(default=None, repr=False, compare=False)
     _digested: tuple[dict[str, Seen], str] | None = field(default=None, repr=False, compare=False)
 
@@ -166,6 +213,10 @@ class Place:
     def known_build(self) -> Build | None:
         """What is known of the build, where it is one that `formats.builds` has."""
         return builds.build_of(jax_of(self.build))
+
+    def takes(self, family: Family) -> bool:
+        """Whether results of this family belong here: what the build does not look at is never put where it looks."""
+        return family_of(self.build) in (None, family)
 
     # -- before a compile --------------------------------------------------------------------------------------
 
@@ -246,9 +297,10 @@ class Place:
 
         Raises:
           MissingLibraryError: protobuf is not there.
+          HeldError: another process adds or collects for too long; then nothing is written.
           OSError: the place cannot be made, or not all could be written.
-          TuningFormatError: an entry does not say what a file's name is made of, or is not sound; then nothing is
-            written.
+          TuningFormatError: an entry does not say what a file's name is made of, is not sound, or is of the family that
+            the build does not use; then nothing is written.
         """
         listed = list(entries)
         with self._held():
@@ -262,8 +314,8 @@ class Place:
                     written.append((self.directory / path, data))
             files.write_all(written, self._modes())
             for place, data in written:
-                status, path = place.lstat(), place.relative_to(self.directory).as_posix()
-                known[path] = Seen(status.st_size, status.st_mtime_ns, hashlib.sha256(data).hexdigest(), kept)
+                path = place.relative_to(self.directory).as_posix()
+                known[path] = Seen.of(place.lstat(), hashlib.sha256(data).hexdigest())._replace(kept=kept)
             if kept:  # those that were here as they are
                 self._mark(known, wanted)
             self._remember(known)
@@ -278,15 +330,17 @@ class Place:
 
         Raises:
           MissingLibraryError: protobuf is not there.
+          HeldError: another process adds or collects for too long; then the next one to collect has them.
           OSError: the place cannot be read.
           Exception: what `keep` raises.
         """
-        with self._held(make=False):
+        with self._lock:
             if not self.directory.is_dir():
                 return ()
             self._check(os.access(self.root, os.W_OK))
             if all(seen.kept for seen in (self._files or {}).values()):
-                return ()
+                return ()  # whoever holds the lock, there is nothing to wait for
+        with self._held(make=False):
             known = self._refresh()  # another process may have collected them since
             fresh = self._fresh(known)
             if not fresh:
@@ -315,6 +369,7 @@ class Place:
         """Keep HLO texts of fusions by their fingerprints: what XLA's files do not say, and checks need.
 
         Raises:
+          HeldError: another process adds or collects for too long.
           OSError: they cannot be written.
         """
         with self._held():
@@ -391,7 +446,7 @@ class Place:
 
     def _check(self, writes: bool) -> list[str]:
         """Look at what changed; returns what was moved aside."""
-        now = folders.mtimes(self.directory)
+        now = folders.stamps(self.directory)
         if self._files is not None and now == self._settled:
             return []
         known = checked.load(self.root)
@@ -426,8 +481,19 @@ class Place:
             except UnusableError as wrong:
                 raise OSError(0, str(wrong), str(self.root)) from None
             if writes:
-                stack.enter_context(locks.held(self.root / LOCK, _PATIENCE, self._modes()))
+                self._take_lock(stack)
             yield
+
+    def _take_lock(self, stack: contextlib.ExitStack) -> None:
+        """Wait for whoever has it, and for one that seems to hang only once."""
+        seconds = 0.0 if self._waited else self.patience
+        self._waited = stack.enter_context(locks.held(self.root / LOCK, seconds, self._modes())) is None
+        if self._waited:
+            raise HeldError(
+                errno.EAGAIN,
+                f"another process has held it for {self.patience:g} seconds and more, at work or stopped",
+                str(self.root / LOCK),
+            )
 
     def _refresh(self) -> dict[str, Seen]:
         """What lies here now; what others did since is read. Under the lock."""
@@ -460,6 +526,9 @@ class Place:
         wanted: dict[str, TuningEntry] = {}
         means = self._means()
         for entry in entries:
+            if not self.takes(entry.family):
+                expected = f"an entry of the {self.family} family, which {self.build} uses"
+                raise TuningFormatError(error("other-family", Where(entry.source.path), expected, entry.family.value))
             # Its source is no file of this place, whose name and folder would be held against it.
             why = checked.first_error((replace(entry, source=type(entry.source)()),), means)
             if why:
@@ -528,7 +597,7 @@ def place_of(cache_root: Path, build: str, device_text: str, family: Family) -> 
 
     Args:
       cache_root: the cache directory.
-      build: see `build_id`.
+      build: see `build_id`; the place's is `with_family`.
       device_text: XLA's, with or without the version of cuDNN.
       family: which formats the build uses.
 
@@ -537,8 +606,8 @@ def place_of(cache_root: Path, build: str, device_text: str, family: Family) -> 
     """
     if not device_text:
         raise ValueError("expected XLA's device text, found none")
-    device = keys.device_of_legacy(device_text)
-    return Place(_folder(cache_root, build, device.fingerprint), build, device.text, device.fingerprint, family)
+    device, name = keys.device_of_legacy(device_text), with_family(build, family)
+    return Place(_folder(cache_root, name, device.fingerprint), name, device.text, device.fingerprint, family)
 
 
 def place_of_unknown(cache_root: Path, build: str, about: str, family: Family, *, fingerprint: str = "") -> Place:
@@ -548,8 +617,8 @@ def place_of_unknown(cache_root: Path, build: str, about: str, family: Family, *
       about: whatever tells this kind of device from others.
       fingerprint: XLA's own of its text, where that is known.
     """
-    told = fingerprint or hashlib.sha256(about.encode()).hexdigest()[:16]
-    return Place(_folder(cache_root, build, told), build, "", told, family)
+    told, name = fingerprint or hashlib.sha256(about.encode()).hexdigest()[:16], with_family(build, family)
+    return Place(_folder(cache_root, name, told), name, "", told, family)
 
 
 def _folder(cache_root: Path, build: str, fingerprint: str) -> Path:
@@ -563,11 +632,12 @@ def _place_at(root: Path) -> Place:
     build, _, fingerprint = root.name.rpartition("-")
     told: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        said = json.loads(small_files.contents(root / ABOUT, _BYTES))
-        told = said if isinstance(said, dict) and said.get("version") == VERSION else {}
+        content = json.loads(small_files.contents(root / ABOUT, _BYTES))
+        told = content if isinstance(content, dict) and content.get("version") == VERSION else {}
     device, family = told.get("device"), told.get("family")
     text = device if isinstance(device, str) and keys.fingerprint64(device) == fingerprint else ""
-    return Place(root, build, text, fingerprint, Family.LEGACY if family == Family.LEGACY.value else Family.NEW)
+    said = Family.LEGACY if family == Family.LEGACY.value else Family.NEW
+    return Place(root, build, text, fingerprint, family_of(build) or said)
 
 
 def _digest_of(path: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewarm.autotune.formats import Finding, Reading, Severity, TuningEntry, TuningFormatError, read
+from rewarm.autotune.formats import Finding, Format, Reading, Severity, TuningEntry, TuningFormatError, read
 from rewarm.errors import RewarmError
 
 _LOCK_FILE = b"rewarm-autotune-lock "
@@ -34,17 +34,27 @@ class Loaded:
       build: of a place in the cache directory, the build's id there; empty for a file or folder of anybody's.
       device: of a place, XLA's text where it is known.
       fusions: HLO texts by the fingerprints of the new formats, as far as the place knows them.
+      says: of a lock file, what its fusions are, in one line each, by the names that its entries have for them.
+      is_lock: whether it is a lock file.
     """
 
     reading: Reading
     build: str = ""
     device: str = ""
     fusions: Mapping[str, str] = field(default_factory=dict)
+    says: Mapping[str, str] = field(default_factory=dict)
+    is_lock: bool = False
 
     @property
     def in_cache(self) -> bool:
         """Whether it is a place in a cache directory, which rewarm keeps by itself."""
         return bool(self.build)
+
+    @property
+    def is_xlas(self) -> bool:
+        """Whether XLA could be given it as it is: a whole file or folder of XLA's."""
+        one_file = (Format.LEGACY_FUSION, Format.NEW_FUSION)
+        return not self.build and not self.is_lock and self.reading.format not in (None, *one_file)
 
     @property
     def path(self) -> Path:
@@ -74,17 +84,21 @@ def load(paths: Iterable[Path]) -> Iterator[Loaded]:
             raise SourceError(f"{path}: there is no such file or folder")
         if is_cache(path):
             yield from of_cache(path)
-        elif os.path.isdir(path / _OF_JAX):  # noqa: PTH112 - unlike Path.is_dir it never raises
-            yield Loaded(read(path / _OF_JAX))
-        elif _is_lock(path):
-            yield Loaded(_lock(path))
+        elif is_lock(path):
+            yield _lock(path)
         else:
-            yield Loaded(read(path))
+            yield Loaded(read(of_xla(path)))
 
 
 def is_cache(path: Path) -> bool:
     """Whether a folder is a cache directory of rewarm's, with or without results."""
     return all(os.path.lexists(path / name) for name in _OF_CACHE)
+
+
+def of_xla(path: Path) -> Path:
+    """What XLA would be given of a path: of a cache directory of JAX's the folder inside it."""
+    inside = path / _OF_JAX
+    return inside if os.path.isdir(inside) else path  # noqa: PTH112 - unlike Path.is_dir it never raises
 
 
 def of_cache(root: Path) -> Iterator[Loaded]:
@@ -97,7 +111,8 @@ def of_cache(root: Path) -> Iterator[Loaded]:
         yield Loaded(replace(reading, findings=faults), place.build, place.device, place.fusions())
 
 
-def _is_lock(path: Path) -> bool:
+def is_lock(path: Path) -> bool:
+    """Whether a file is a lock file, sound or not."""
     try:
         if not path.is_file():  # opening a FIFO would wait
             return False
@@ -107,10 +122,11 @@ def _is_lock(path: Path) -> bool:
         return False
 
 
-def _lock(path: Path) -> Reading:
+def _lock(path: Path) -> Loaded:
     from rewarm.autotune import lock
 
     try:
-        return Reading(path, None, lock.read(path).entries)
+        known = lock.read(path)
     except TuningFormatError as wrong:
-        return Reading(path, None, findings=(wrong.finding,))
+        return Loaded(Reading(path, None, findings=(wrong.finding,)), is_lock=True)
+    return Loaded(Reading(path, None, known.entries), says=known.says, is_lock=True)

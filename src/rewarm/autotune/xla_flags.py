@@ -25,6 +25,7 @@ from rewarm.errors import SettingError
 DIRECTORY = "xla_gpu_per_fusion_autotune_cache_dir"
 LOAD = "xla_gpu_load_autotune_results_from"
 DUMP = "xla_gpu_dump_autotune_results_to"
+NEW_FORMAT = "xla_gpu_use_new_autotune_cache_format"
 
 _BLANKS = " \t\r\n\v\f"
 _NAME = re.compile(r"--?[A-Za-z0-9_-]*")
@@ -105,6 +106,15 @@ def named(flags: str | Iterable[str]) -> Named:
     found = parsed(flags)[0] if isinstance(flags, str) else _of_arguments(list(flags))
     said = {flag.name: flag.value or "" for flag in found}
     return Named(said.get(DIRECTORY, ""), said.get(LOAD, ""), said.get(DUMP, ""))
+
+
+def new_format(flags: str) -> bool | None:
+    """Whether `XLA_FLAGS` ask for the new formats of results; `None` where they say nothing of it."""
+    said = {flag.name: flag.value for flag in parsed(flags)[0]}
+    if NEW_FORMAT not in said:
+        return None
+    value = said[NEW_FORMAT]
+    return value is None or value.lower() in ("true", "1")
 
 
 def _of_arguments(arguments: Sequence[str]) -> list[Flag]:

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rewarm import policy
@@ -25,12 +26,18 @@ from rewarm.cache.requests import (
     COMPONENTS,
     EXECUTABLE,
     INTERRUPTED,
+    MISSING,
+    NO_KEY,
     NOT_IN_STORE,
+    NOT_STORED,
+    PRESENT,
     PROGRAM,
     SOURCE,
     STORE_FAILED,
+    STORED,
     Checker,
     Explainer,
+    Filled,
     Leases,
     Observer,
     Remotes,
@@ -80,6 +87,7 @@ class CompileCache:
       checker: tries new entries; `None`: nobody does.
       remotes: asked for what the store has not, and sent what was made; `None`: there are none.
       leases: lets one process compile a key while others wait for its entry; `None`: nobody waits.
+      made: hears of each entry that is made here, before it is stored.
     """
 
     def __init__(
@@ -103,8 +111,10 @@ class CompileCache:
         checker: Checker | None = None,
         remotes: Remotes | None = None,
         leases: Leases | None = None,
+        made: Callable[[bytes], object] = lambda _: None,
     ) -> None:
         self._store = store
+        self._made = made
         self._thresholds = thresholds
         self._ledger = ledger
         self._flights = flights
@@ -213,6 +223,52 @@ class CompileCache:
         self._finish(request, key, "hit", trace)
         return executable
 
+    # -- ahead of any program ----------------------------------------------------------------------------------
+
+    def fill(self, request: Request[E], *, compile_: bool = True) -> Filled:
+        """Have an entry for a request whose executable nobody here is going to run: nothing is loaded.
+
+        Args:
+          request: of which `load` is not called.
+          compile_: whether to make what is not there, or only to look.
+
+        Raises:
+          StoreError, BadEntryError: the cache is strict and failed.
+          Exception: what `request.compile` raises, as it is.
+        """
+        trace = Trace(request.key_seconds)
+        if request.components is None or self._finder is None:
+            return Filled(None, NO_KEY, request.unkeyable or self._closed)
+        key = request.components.key()
+        refused = request.bypass or (self._trials.refused(key) if self._trials is not None else None)
+        if refused is not None:
+            return Filled(key, NOT_STORED, refused)
+        there = self._there(request, key, self._finder, trace)
+        if there is not None or not compile_:
+            return there or Filled(key, MISSING, trace.reason or NOT_IN_STORE)
+        if self._leases is None:
+            return self._filled(request, key, trace)
+        finder = self._finder
+        with self._leases.lead(key, lambda: finder.is_here(key)):
+            # Who leads looks again, too: another may have ended between our look and our lease.
+            there = self._there(request, key, finder, trace) if finder.is_here(key) else None
+            return there or self._filled(request, key, trace)
+
+    def _there(self, request: Request[E], key: str, finder: Finder, trace: Trace) -> Filled | None:
+        """What is there for a request, here or in a remote, and good enough."""
+        found = finder.bytes_of(key, trace)
+        if found is None:
+            return None
+        header = found.entry.header
+        trace.reason = request.tuned.refuses(header) if request.tuned is not None else None
+        return None if trace.reason is not None else Filled(key, PRESENT, "", header.compile_seconds, header.tuning)
+
+    def _filled(self, request: Request[E], key: str, trace: Trace) -> Filled:
+        self._compile(request, key, trace, trace.reason or NOT_IN_STORE)
+        tuning = request.tuned.told() if request.tuned is not None else None
+        outcome = STORED if trace.stored else NOT_STORED
+        return Filled(key, outcome, trace.not_stored or "", trace.seconds["compile"], tuning, trace.bytes_written)
+
     # -- compiling ---------------------------------------------------------------------------------------------
 
     def _compile(
@@ -239,6 +295,8 @@ class CompileCache:
             self._finish(request, key, "miss", trace)
             raise
         took = trace.timed("compile", since)
+        if request.beside is not None:
+            took = trace.seconds["compile"] = max(0.0, took - request.beside())
         if key is not None and not_stored is None:
             explaining = trace.seconds.get("explain", 0.0)
             since = time.perf_counter()
@@ -320,6 +378,7 @@ class CompileCache:
             else:
                 if self._remotes is not None:
                     self._remotes.announce(key)
+                self._made(sealed)
                 self._store.put(key, sealed, seconds=took)
                 trace.stored = True
                 trace.bytes_written = len(sealed)

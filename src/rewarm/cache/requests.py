@@ -32,6 +32,13 @@ INTERRUPTED = "its compilation was interrupted"
 CANNOT_SERIALISE = "the executable cannot be serialised"
 STORE_FAILED = "the store cannot be written"
 
+# What came of filling a cache.
+PRESENT = "present"
+MISSING = "missing"
+STORED = "stored"
+NOT_STORED = "not stored"
+NO_KEY = "no key"
+
 # In the versions of an entry's header: the compilation by several processes together that the entry came from.
 COMPILED_TOGETHER = "compiled_together"
 
@@ -75,6 +82,7 @@ class Request(NamedTuple, Generic[E]):
       agreement: with the other processes of a program that several compile together; `None` for all others.
       turns: whether other processes may wait for the entry while one compiles.
       tuned: what the entry says of the tuning that it was compiled with; `None` for programs without any.
+      beside: how many seconds of the compile were not for the executable; `None` for none.
     """
 
     program: str
@@ -94,6 +102,27 @@ class Request(NamedTuple, Generic[E]):
     agreement: Agreement | None = None
     turns: bool = True
     tuned: Tuned | None = None
+    beside: Callable[[], float] | None = None
+
+
+class Filled(NamedTuple):
+    """What came of having an entry for a request made (`CompileCache.fill`).
+
+    Attributes:
+      key: `None` for a program without one.
+      outcome: `PRESENT`, `MISSING`, `STORED`, `NOT_STORED` or `NO_KEY`.
+      reason: why it is not there.
+      compile_seconds: what compiling it took, now or when its entry was made.
+      tuning: what its header says of tuning.
+      size: bytes that were written.
+    """
+
+    key: str | None
+    outcome: str
+    reason: str = ""
+    compile_seconds: float = 0.0
+    tuning: Mapping[str, Any] | None = None
+    size: int = 0
 
 
 class Tuned(Protocol):

@@ -31,6 +31,8 @@ _COMMANDS = {
     "keys": "make and look after the keys that entries are signed with",
     "clear": "remove every entry",
     "sync": "send entries to a remote, or fetch what it has",
+    "prewarm": "fill the cache for machines that need not be here",
+    "target": "list, show and capture machines to compile for",
     "autotune": "look after XLA:GPU's tuning results",
     "bundle": "put entries into one file, or take them out of it",
     "doctor": "say whether caching would work here and now",

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rewarm import settings
-from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress, size, table
+from rewarm.cli.common import (
+    FOUND_BAD,
+    directory_option,
+    entries,
+    json_option,
+    made_store,
+    open_store,
+    print_json,
+    progress,
+    size,
+    table,
+    tidy_end,
+)
 from rewarm.sharing import bundle
+from rewarm.sharing.bundle import Member, Updated
 from rewarm.sharing.opening import keyring_of
 from rewarm.store import LocalStore
 from rewarm.store.inventory import look
-from rewarm.trust import POSTURES, as_posture
+from rewarm.trust import POSTURES, Keyring, as_posture
 
 
 @click.group()
@@ -26,7 +40,11 @@ def command() -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
 @click.option("--key", "prefixes", metavar="KEY", multiple=True, help="Only this entry; the start of its key will do.")
-@click.option("--update", is_flag=True, help="Add to the bundle that is there what it has not.")
+@click.option(
+    "--update",
+    is_flag=True,
+    help="Add to the bundle that is there what it has not, or has in a form that you would refuse.",
+)
 @directory_option
 @json_option
 def save(
@@ -35,21 +53,67 @@ def save(
     """Write entries of the cache directory into FILE, signed with your key if you have one."""
     store = open_store(directory)
     if file.exists() and not update:
-        raise click.ClickException(f"{file} is there already; name another, remove it, or add to it with --update")
+        raise _there(file)
     keyring = keyring_of(settings.of_command(directory=directory))
     chosen = list(progress(_chosen(store, program, prefixes), "reading entries"))
     if not chosen and (prefixes or program is not None):
         raise click.ClickException(f"no entry in {store.root} is one of those, so nothing is written; see rewarm ls")
     keys = progress(chosen, "writing entries", len(chosen))
     try:
-        added = bundle.save(file, store, keys, keyring, update=update)
+        with tidy_end():
+            done = _saved(file, store, keys, keyring, update=update)
+    except FileExistsError:
+        raise _there(file) from None  # since a moment ago
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror or error}") from error
+    signer = keyring.signing_key()
     if as_json:
-        print_json({"file": str(file), "added": [one._asdict() for one in added]})
+        print_json({"file": str(file), "signer": None if signer is None else signer.id, **_plain(done)})
     else:
-        signed = "signed" if keyring.signing_key() is not None else "not signed: there is no key (rewarm keys new)"
-        click.echo(f"{file}: {len(added)} entries added, {size(sum(one.size for one in added))}, {signed}")
+        _print(file, done, signed=signer is not None)
+
+
+def _there(file: Path) -> click.ClickException:
+    return click.ClickException(f"{file} is there already; name another, remove it, or add to it with --update")
+
+
+def _saved(file: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, update: bool) -> Updated:
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    if update:
+        return bundle.update(file, store, keys, keyring, tell=tell)
+    return Updated(bundle.save(file, store, keys, keyring, only_new=True, tell=tell), [], {}, {})
+
+
+def _plain(done: Updated) -> dict[str, Any]:
+    return {
+        "added": [one._asdict() for one in done.added],
+        "replaced": [one._asdict() for one in done.replaced],
+        "refused": [{"key": key, "reason": why} for key, why in done.refused.items()],
+        "dropped": [{"key": key, "reason": why} for key, why in done.dropped.items()],
+        "kept": done.kept,
+    }
+
+
+def _print(file: Path, done: Updated, *, signed: bool) -> None:
+    """Of what is added and replaced alone is said who signed it: of the rest that is others' to know."""
+    made = "signed" if signed else "not signed: there is no key (rewarm keys new)"
+    if done.added or not done.replaced:
+        click.echo(f"{file}: {entries(len(done.added))} added, {_sum(done.added)}{f', {made}' if done.added else ''}")
+    if done.replaced:
+        words = "that would be refused here" if signed else "that would be refused even under trust=store"
+        click.echo(f"{file}: {entries(len(done.replaced))} {words} replaced, {_sum(done.replaced)}, {made}")
+    for some, words in (
+        (done.refused, "would be refused here, and stay, since the directory has no other to replace them"),
+        (done.dropped, "could not be read, and are left out"),
+    ):
+        for why, count in Counter(some.values()).most_common():
+            click.echo(f"{file}: {count} of {len(done.refused) + done.kept + len(done.dropped)} others {words}: {why}")
+
+
+def _sum(some: list[Member]) -> str:
+    return size(sum(one.size for one in some))
 
 
 @command.command()
@@ -67,8 +131,7 @@ def save(
 def load(file: Path, posture: str, directory: str | None, as_json: bool) -> None:
     """Put the entries of FILE into the cache directory, each once it was checked. Exit code 1 when one was refused."""
     asked = settings.of_command(directory=directory)
-    store = LocalStore(asked.directory, shared=asked.shared)
-    store.prepare()
+    store = made_store(asked)
     loaded = list(progress(bundle.load(file, store, keyring_of(asked), as_posture(posture)), "storing entries"))
     counts = Counter(one.outcome for one in loaded)
     if as_json:
@@ -76,7 +139,7 @@ def load(file: Path, posture: str, directory: str | None, as_json: bool) -> None
     else:
         for outcome, count in sorted(counts.items()):
             click.echo(f"{count} {outcome}")
-        click.echo(f"{file}: {counts[bundle.STORED]} of {len(loaded)} entries stored in {store.root}")
+        click.echo(f"{file}: {counts[bundle.STORED]} of {entries(len(loaded))} stored in {store.root}")
     if any(one.outcome not in (bundle.STORED, bundle.THERE) for one in loaded):
         raise SystemExit(FOUND_BAD)
 
@@ -93,7 +156,7 @@ def show(file: Path, as_json: bool) -> None:
     if found:
         rows = [[one.key[:12], size(one.size), one.program, one.target] for one in found]
         table(("key", "size", "program", "target"), rows, numeric=("size",))
-    click.echo(f"{len(found)} entries, {size(sum(one.size for one in found))}")
+    click.echo(f"{entries(len(found))}, {_sum(found)}")
 
 
 def _chosen(store: LocalStore, program: str | None, prefixes: tuple[str, ...]) -> Iterator[str]:

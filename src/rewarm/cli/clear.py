@@ -7,7 +7,7 @@ import contextlib
 import click
 
 from rewarm import trials
-from rewarm.cli.common import directory_option, json_option, open_store, print_json, progress, size
+from rewarm.cli.common import counted, directory_option, json_option, open_store, print_json, progress, size
 from rewarm.cli.layout import HISTORY, MEMORY
 from rewarm.ledger import savings
 from rewarm.store import LocalStore
@@ -46,7 +46,8 @@ def command(everything: bool, directory: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"directory": str(store.root), "entries": entries, "bytes": total, "leftovers": leftovers})
     else:
-        click.echo(f"removed {entries} entries, {size(total)}, and {leftovers} leftovers from {store.root}")
+        gone = f"{counted(entries, 'entry', 'entries')}, {size(total)}, and {counted(leftovers, 'leftover')}"
+        click.echo(f"removed {gone} from {store.root}")
 
 
 def _keep_savings(store: LocalStore, everything: bool) -> None:

@@ -5,9 +5,12 @@ Not promised: that progress shows. It is drawn on standard error, on a terminal 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -15,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from rewarm import settings
+from rewarm.in_force import Settings
 from rewarm.store import EntryInfo, LocalStore
 from rewarm.store.inventory import Item, find, look
 
@@ -23,8 +27,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FOUND_BAD = 1
 
-# A pipe has no width: lines there are as long as they need to be.
-_UNBOUNDED = 10_000
+# Rows of a table that is drawn for a terminal; a longer one is printed as in a pipe.
+_DRAWN = 500
 
 
 def directory_option(function: F) -> F:
@@ -56,6 +60,43 @@ def open_store(directory: str | None, *, shared: bool = False) -> LocalStore:
             f"{root} is no cache directory: it has no CACHEDIR.TAG of rewarm and no entry; name another with --dir"
         )
     return store
+
+
+def made_store(asked: Settings) -> LocalStore:
+    """The store that a command fills, made where it is not there, as a program makes it.
+
+    Raises:
+      StoreError: it cannot be.
+    """
+    store = LocalStore(asked.directory, shared=asked.shared)
+    store.prepare()
+    return store
+
+
+@contextlib.contextmanager
+def tidy_end() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP end the command as Ctrl-C does, so that nothing half-written stays behind.
+
+    The exit code is 128 and the signal's number, as a shell has it. What was ignored (nohup) stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in known if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, frame: object) -> None:
+    del frame
+    signal.signal(number, signal.SIG_IGN)  # one more does not strike while things are put in order
+    raise SystemExit(128 + number)
 
 
 def the_one(store: LocalStore, prefix: str) -> EntryInfo:
@@ -101,24 +142,44 @@ def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterato
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], numeric: Iterable[str] = ()) -> None:
-    """Print a table on standard output, as wide as it needs to be in a pipe. Cells are plain text.
+    """Print a table on standard output, as wide as it needs to be in a pipe. Cells are plain text, of one line.
 
     Args:
       columns: their names; a column without one holds free text.
       rows: the cells.
       numeric: the names of columns that are flush right.
     """
+    names, cells, right = list(columns), [list(row) for row in rows], frozenset(numeric)
+    if sys.stdout.isatty() and len(cells) <= _DRAWN:
+        _draw(names, cells, right)
+    else:
+        click.echo("\n".join(_aligned(names, cells, right)))
+
+
+def _aligned(columns: list[str], rows: list[list[str]], right: frozenset[str]) -> Iterator[str]:
+    """The lines of a table without colours and folding: drawing one of ten thousand rows takes ten seconds."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        padded = [
+            " " * (width - cell_len(cell)) + cell if name in right else cell + " " * (width - cell_len(cell))
+            for name, width, cell in zip(columns, widths, row, strict=True)
+        ]
+        yield "  ".join(padded).rstrip()
+
+
+def _draw(columns: list[str], rows: list[list[str]], right: frozenset[str]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    right = frozenset(numeric)
     for name in columns:
         drawn.add_column(name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(drawn)
+    Console().print(drawn)
 
 
 def share(part: float, whole: float) -> str:
@@ -137,6 +198,16 @@ def moment(when: float) -> str:
 def print_json(value: Any) -> None:
     """`value` as JSON on standard output."""
     click.echo(json.dumps(value, indent=2, sort_keys=True))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things for people; `many` is what more than one are called, by default with an "s"."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def entries(number: int) -> str:
+    """A number of entries, for people."""
+    return counted(number, "entry", "entries")
 
 
 def size(count: float) -> str:

@@ -9,7 +9,18 @@ import click
 
 from rewarm import settings
 from rewarm.autotune import places
-from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, progress, seconds, size, table
+from rewarm.cli.common import (
+    ago,
+    directory_option,
+    entries,
+    json_option,
+    open_store,
+    print_json,
+    progress,
+    seconds,
+    size,
+    table,
+)
 from rewarm.cli.layout import of_place, orphans
 from rewarm.policy import Bounds
 from rewarm.sharing import tuning
@@ -47,7 +58,8 @@ def command(
     for its size, and how often it was used.
 
     Of a remote nobody knows how often an entry was used: there the bounds are those that are given (--max-age,
-    --max-size), for each namespace by itself.
+    --max-size), for each namespace by itself, and the oldest go first. --max-size counts entries,
+    packs and plans there.
     """
     if remote is not None:
         if max_entries is not None:
@@ -76,8 +88,8 @@ def command(
             click.echo(f"places of tuning results that nobody used: {', '.join(unused)}")
     if stay:
         raise click.ClickException(
-            f"{len(stay)} entries that are to go are still there, {size(sum(one.size for one in stay))}: {store.root} "
-            f"is read-only, or they are another user's, or somebody stores more at this moment"
+            f"{entries(len(stay))} beyond the bounds could not be removed, {size(sum(one.size for one in stay))}: "
+            f"{store.root} is read-only, or that is another user's, or somebody stores more at this moment"
         )
 
 
@@ -112,14 +124,14 @@ def _print(bounds: Bounds, removed: list[Removed], dry_run: bool) -> None:
         click.echo(f"and {len(removed) - _SHOWN} more, which --json shows")
     total, spent = sum(one.size for one in removed), sum(one.seconds for one in removed)
     verb = "would remove" if dry_run else "removed"
-    click.echo(f"{verb} {len(removed)} entries, {size(total)}, which stood for {seconds(spent)} of compiling")
+    click.echo(f"{verb} {entries(len(removed))}, {size(total)}, which stood for {seconds(spent)} of compiling")
     click.echo(f"bounds: {_told(bounds)}")
 
 
 def _told(bounds: Bounds) -> str:
     said = [
         f"{size(bounds.max_size)}" if bounds.max_size is not None else "any size",
-        f"{bounds.max_entries} entries" if bounds.max_entries is not None else "any number",
+        entries(bounds.max_entries) if bounds.max_entries is not None else "any number",
         f"used in the last {bounds.max_age / 86400:g} days" if bounds.max_age is not None else "any age",
     ]
     return ", ".join(said)

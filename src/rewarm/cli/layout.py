@@ -20,6 +20,7 @@ from rewarm.explain.catalogue import FOLDER as EXPLAIN
 from rewarm.ledger import savings
 from rewarm.ledger.journal import RUNS
 from rewarm.sharing.known_places import FOLDER as REMOTES
+from rewarm.sharing.made import FOLDER as MADE
 from rewarm.sharing.markers import FOLDER as UPLOADS
 from rewarm.sharing.plans import FOLDER as PLANS
 from rewarm.sharing.tuning import FOLDER as AUTOTUNE
@@ -40,7 +41,7 @@ _WRITTEN = (
     "",
     f"{_HEX * 2}/",
     *(f"{_PLACE}/{name}" for name in ("", "xla/", f"xla/{_HEX * 16}/", f"xla/{_HEX * 16}/*/", "locks/")),
-    *(f"{name}/" for name in (EXPLAIN, f"{EXPLAIN}/values", "costs", PLANS, REMOTES, *_OF_TRIALS)),
+    *(f"{name}/" for name in (EXPLAIN, f"{EXPLAIN}/values", "costs", MADE, PLANS, "prewarm", REMOTES, *_OF_TRIALS)),
 )
 
 # What is being written; of a writer that died it stays.
@@ -83,6 +84,8 @@ _PARTS = (
     _Part("leases", (f"leases/{_HEX * 64}.lock", f"leases/{_HEX * 64}.heir.lock"), "clear"),
     _Part("plans", (f"{PLANS}/{_HEX * 32}.json",), "clear"),
     _Part("uploads", (f"{UPLOADS}/{_HEX * 16}/{_HEX * 64}",), "clear"),
+    _Part("prewarm", (f"prewarm/{_HEX * 64}.json",), "clear"),
+    _Part("made", (f"{MADE}/{_HEX}",), "clear"),
     _Part("remotes", (f"{REMOTES}/{_HEX * 16}.json",), "clear"),
     _Part(
         "autotune",

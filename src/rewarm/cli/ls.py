@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, seconds, size, surveyed
+from rewarm.cli.common import (
+    ago,
+    directory_option,
+    entries,
+    json_option,
+    open_store,
+    print_json,
+    seconds,
+    size,
+    surveyed,
+)
 from rewarm.policy import Usage
 from rewarm.store import EntryInfo, LocalStore
 from rewarm.store.inventory import Item
@@ -142,4 +152,4 @@ def _print_sum(items: list[Item], count: int, total: int) -> None:
     if len(items) < count:
         click.echo(f"the first {len(items)} of {count} entries, which have {size(total)}")
     else:
-        click.echo(f"{count} entries, {size(total)}, {seconds(spent)} of compiling")
+        click.echo(f"{entries(count)}, {size(total)}, {seconds(spent)} of compiling")

@@ -13,6 +13,7 @@ import click
 from rewarm import trials
 from rewarm.cli.common import (
     ago,
+    counted,
     directory_option,
     json_option,
     moment,
@@ -82,7 +83,8 @@ def _print(store: LocalStore, found: list[_Aside], refused: list[Refused]) -> No
     if refused:
         click.echo()
         table(("key", "program", "refused"), [[one.key, one.program, one.reason] for one in refused])
-        click.echo(f"{len(refused)} keys are refused; rewarm quarantine allow KEY lets one be tried again")
+        told = counted(len(refused), "key is", "keys are")
+        click.echo(f"{told} refused; rewarm quarantine allow KEY lets one be tried again")
 
 
 @command.command()

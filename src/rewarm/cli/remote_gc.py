@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from rewarm import setting_values
-from rewarm.cli.common import ago, print_json, progress, size, table
+from rewarm.cli.common import ago, counted, print_json, progress, size, table
 from rewarm.cli.remote import open_one
 from rewarm.sharing.housekeeping import Bounds, Gone, collect
 
@@ -69,4 +69,4 @@ def _print(gone: list[Gone], *, dry_run: bool) -> None:
     if len(gone) > _SHOWN:
         click.echo(f"and {len(gone) - _SHOWN} more, which --json shows")
     verb = "would remove" if dry_run else "removed"
-    click.echo(f"{verb} {len(gone)} blobs, {size(sum(one.size for one in gone))}")
+    click.echo(f"{verb} {counted(len(gone), 'blob')}, {size(sum(one.size for one in gone))}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rewarm.cli.common import ago, print_json, progress, seconds, size, table
+from rewarm.cli.common import ago, entries, print_json, progress, seconds, size, table
 from rewarm.cli.remote import open_one
 from rewarm.sharing import RemoteTier
 from rewarm.sharing.housekeeping import Shown, list_entries, with_header
@@ -45,7 +45,7 @@ def list_remote(
         return
     if listed:
         _print(listed, headers)
-    click.echo(f"{tier.place}: {len(found)} entries, {size(sum(shown.size for shown in found))}")
+    click.echo(f"{tier.place}: {entries(len(found))}, {size(sum(shown.size for shown in found))}")
 
 
 def _listed(tier: RemoteTier, chosen: list[Shown], headers: bool) -> Iterator[Shown]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import click
 
-from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress
+from rewarm import settings
+from rewarm.cli.common import FOUND_BAD, directory_option, json_option, made_store, open_store, print_json, progress
 from rewarm.cli.remote import open_one, remote_options
 from rewarm.sharing import RemoteTier, sync
 from rewarm.sharing.sync import Sent
@@ -18,12 +20,16 @@ from rewarm.store.inventory import look
 @click.command()
 @click.argument("direction", type=click.Choice(["push", "pull", "both"]))
 @click.option("--program", metavar="NAME", help="Push only programs whose name contains this.")
+@click.option("--all", "others", is_flag=True, help="Push, and sign with your key, what you did not make, too.")
+@click.option("--verify", is_flag=True, help="Fetch what the remote has, and push anew what would be refused there.")
 @remote_options
 @directory_option
 @json_option
 def command(
     direction: str,
     program: str | None,
+    others: bool,
+    verify: bool,
     remote: str | None,
     namespace: str | None,
     read_namespaces: str | None,
@@ -32,33 +38,52 @@ def command(
 ) -> None:
     """Send what one side has and the other has not: push to a remote, pull from it, or both.
 
-    Entries are signed with your key on the way there, and checked and trusted, or refused, on the way here. Exit code 1
-    when an entry did not arrive.
+    What was made in this directory is signed with your key on the way there. What came from others is passed over: your
+    signature would say that you made it. What comes here is checked and trusted, or refused; the directory is made if
+    it is not there. Exit code 1 when an entry did not arrive.
     """
-    store = open_store(directory)
+    store = open_store(directory) if direction == "push" else None
     opened = open_one(directory, remote, namespace, read_namespaces)
     if direction != "pull" and not opened.tier.writes:
         raise click.ClickException(
             f"{opened.tier.place}: its address says write=no, so nothing is sent; pull only reads"
         )
+    if store is None:
+        store = made_store(settings.of_command(directory=directory))
     with opened.asked() as tier:
-        sent = list(progress(_sent(direction, store, tier, program), "sending entries"))
+        wish = _Wish(direction, program, others, verify)
+        sent = list(progress(_sent(wish, store, tier), "sending entries"))
+    passed_over = sum(one.problem == sync.NOT_MADE for one in sent)
+    sent = [one for one in sent if one.problem != sync.NOT_MADE]
     failed = [one for one in sent if one.problem is not None]
     if as_json:
-        print_json({"remote": tier.place, "sent": [one._asdict() for one in sent], "failed": len(failed)})
+        told = {"sent": [one._asdict() for one in sent], "failed": len(failed), "passed_over": passed_over}
+        print_json({"remote": tier.place, **told})
     else:
         for (way, problem), count in Counter((one.direction, one.problem) for one in failed).most_common(20):
             click.echo(f"{count} {way}: {problem}")
         pushed = sum(one.direction == "push" and one.problem is None for one in sent)
         pulled = sum(one.direction == "pull" and one.problem is None for one in sent)
         click.echo(f"{tier.place}: pushed {pushed}, pulled {pulled}, {len(failed)} did not arrive")
+        if passed_over:
+            click.echo(f"{passed_over} passed over, since others made them; --all pushes them with your signature")
     if failed:
         raise SystemExit(FOUND_BAD)
 
 
-def _sent(direction: str, store: LocalStore, tier: RemoteTier, program: str | None) -> Iterator[Sent]:
+class _Wish(NamedTuple):
+    """What is to be sent: the options."""
+
+    direction: str
+    program: str | None
+    others: bool
+    verify: bool
+
+
+def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
+    direction = wish.direction
     if direction in ("push", "both"):
-        yield from sync.push(store, tier, _keys(store, program))
+        yield from sync.push(store, tier, _keys(store, wish.program), others=wish.others, verify=wish.verify)
     if direction in ("pull", "both"):
         yield from sync.pull(store, tier)
 

@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 import click
 
-from rewarm.cli.common import FOUND_BAD, directory_option, json_option, open_store, print_json, progress
+from rewarm.cli.common import (
+    FOUND_BAD,
+    counted,
+    directory_option,
+    entries,
+    json_option,
+    open_store,
+    print_json,
+    progress,
+)
 from rewarm.cli.layout import orphans
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
@@ -124,9 +133,9 @@ def _plain(store: LocalStore, found: _Found, done: list[str], still: list[Item])
 def _print(found: _Found, done: list[str], still: list[Item], *, repair: bool) -> None:
     for line in done if repair else [f"{item.info.key}  {item.problem}" for item in found.bad]:
         click.echo(line)
-    told = [f"{found.entries} entries", f"{len(found.bad)} bad"]
+    told = [entries(found.entries), f"{len(found.bad)} bad"]
     if found.leftovers:
-        told.append(f"{len(found.leftovers)} temporary files of dead writers")
+        told.append(f"{counted(len(found.leftovers), 'temporary file')} of dead writers")
     if repair and found.bad:
         told.append(f"{len(found.bad) - len(still)} put into quarantine")
     click.echo(", ".join(told))

@@ -33,6 +33,11 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things; `many` is what more than one are called, by default with an "s"."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def some(words: list[str], at_most: int = 5) -> str:
     """A few of many words."""
     more = f" and {len(words) - at_most} more" if len(words) > at_most else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from rewarm.doctor.check import Check, some
+from rewarm.doctor.check import Check, counted, some
 from rewarm.doctor.facts import Facts
 from rewarm.errors import SettingError
 from rewarm.in_force import Settings
@@ -70,7 +70,11 @@ def _trusted(keyring: Keyring, own: SigningKey | None, addresses: Sequence[Addre
     others = [name for name in keyring.trusted if not keyring.is_revoked(name) and (own is None or name != own.id)]
     if others:
         besides = "" if own is None else ", and your own"
-        yield Check(_TRUSTED, "ok", f"{len(others)} keys of others are trusted{besides} (rewarm keys ls)")
+        yield Check(
+            _TRUSTED,
+            "ok",
+            f"{counted(len(others), 'key of others is', 'keys of others are')} trusted{besides} (rewarm keys ls)",
+        )
     elif own is not None:
         yield Check(_TRUSTED, "ok", "your own key alone is trusted: what others put into remotes is refused")
     else:

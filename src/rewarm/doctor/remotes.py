@@ -12,18 +12,19 @@ from __future__ import annotations
 import ipaddress
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from rewarm.doctor import keys
-from rewarm.doctor.check import Check, some
+from rewarm.doctor.check import Check, counted, some
 from rewarm.doctor.facts import Facts
 from rewarm.errors import RewarmError
 from rewarm.in_force import Settings
+from rewarm.ledger.runs import BadRunError, RunInfo, runs
 from rewarm.remote.address import Address
-from rewarm.remote.blobs import RemoteError
+from rewarm.remote.blobs import TOO_LARGE, RemoteError
 from rewarm.remote.opening import MissingClientError, client_of, open_blobs
 from rewarm.remote.probe import Findings, probe
 from rewarm.remote.redis_blobs import RedisBlobs
@@ -35,6 +36,9 @@ from rewarm.trust import Keyring
 
 _CLOCKS_APART = 60.0
 _AT_ONCE = 8
+
+# How many runs are looked at for what happened once.
+_RUNS = 20
 
 
 class _Seen(NamedTuple):
@@ -71,6 +75,7 @@ def checks(facts: Facts) -> Iterator[Check]:
         seen = list(pool.map(_look, opened))
     for one in seen:
         yield from _of_one(one)
+    yield from of_earlier_runs(facts, {one.tier.place for one in seen})
     yield from _one_compile(seen)
     yield from _namespaces(in_force, addresses)
     yield from keys.checks(facts, in_force, addresses)
@@ -149,14 +154,31 @@ def _answer(one: _Seen) -> Check:
         told = f"{place} does not answer: {found.reason or 'no reason'} ({found.seconds:.1f} s)"
         advice = "look at the address, the network, and the server; programs pass it over"
         return Check("remote", "problem", told, advice)
+    if found.throttled:
+        return _throttled(one)
     if not found.may_read:
         advice = "look at the credentials and rights; s3:// takes them from the environment or its query"
         advice = advice if one.address.scheme == "s3" else "look at the credentials and rights"
         return Check("remote", "problem", f"{place} cannot be read: {found.reason or 'it does not say why'}", advice)
-    if one.tier.writes and not found.may_write:
-        told = f"{place} is read, and cannot be written to: {found.reason or 'it does not say why'}"
-        return Check("remote", "note", told, "say ?write=no if that is meant, else look at the rights")
-    return _well(one)
+    return _well(one) if found.may_write or not one.tier.writes else _unwritten(one)
+
+
+def _unwritten(one: _Seen) -> Check:
+    found, place = one.found, one.tier.place
+    if found.may_write is None:  # it was not refused
+        told = f"{place} is read, and whether it can be written to is not known: {found.reason or 'no reason'}"
+        return Check("remote", "note", told, "look at the network and the server, and try again later")
+    told = f"{place} is read, and cannot be written to: {found.reason or 'it does not say why'}"
+    return Check("remote", "note", told, "say ?write=no if that is meant, else look at the rights")
+
+
+def _throttled(one: _Seen) -> Check:
+    """Rights are not the trouble, but how much is asked of it, by whomever."""
+    done = " it is read;" if one.found.may_read else ""
+    done = " it is read and written;" if one.found.may_read and one.found.may_write else done
+    told = f"{one.tier.place} asks for fewer requests:{done} {one.found.reason}"
+    advice = "try again later; if it goes on, raise its limit: programs pass it over for as long as it asks"
+    return Check("remote", "note" if one.found.may_read else "problem", told, advice)
 
 
 def _well(one: _Seen) -> Check:
@@ -266,10 +288,49 @@ def of_traffic(stats: Mapping[str, Any], when: str) -> Iterator[Check]:
             continue
         for reason, count in _counts(row.get("refused")):
             advice = "rewarm keys ls says who is trusted; rewarm ls --remote --headers shows what is there"
-            yield Check("refused", "note", f"{count} entries of {place} were refused {when}: {reason}", advice)
+            refused = f"{counted(count, f'entry of {place} was', f'entries of {place} were')} refused {when}: {reason}"
+            yield Check("refused", "note", refused, advice)
         for reason, count in _counts(row.get("failures")):
+            if reason == TOO_LARGE:
+                yield _too_large(place, count, when)
+                continue
             advice = "see the checks of the remote above"
-            yield Check("remote", "note", f"{count} requests to {place} failed {when}: {reason}", advice)
+            yield Check("remote", "note", f"{counted(count, 'request')} to {place} failed {when}: {reason}", advice)
+
+
+def of_earlier_runs(facts: Facts, places: Set[str]) -> Iterator[Check]:
+    """What was too large for one of these remotes, before the last run, of which `of_traffic` says the same.
+
+    No later run speaks of it: an entry is sent once, by who made it.
+    """
+    told = set(_too_large_in(facts.run))
+    try:
+        earlier = runs(facts.directory)[:_RUNS]
+    except BadRunError:
+        return
+    for run in earlier:
+        for place, count in _too_large_in(run).items():
+            if place in places and place not in told:
+                told.add(place)
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
+                yield _too_large(place, count, f"in the run of {when}")
+
+
+def _too_large_in(run: RunInfo | None) -> dict[str, int]:
+    """How many entries were too large for a remote, by its place."""
+    rows = run.stats.get("remotes") if run is not None and run.stats is not None else None
+    found = {}
+    for row in rows if isinstance(rows, list | tuple) else ():
+        count = dict(_counts(row.get("failures"))).get(TOO_LARGE) if isinstance(row, Mapping) else None
+        if count:
+            found[str(row.get("place"))] = count
+    return found
+
+
+def _too_large(place: str, count: int, when: str) -> Check:
+    told = f"{counted(count, 'entry was', 'entries were')} too large for {place} {when}, and did not arrive there"
+    advice = "raise its limit (nginx: client_max_body_size), then rewarm sync push; until then each host compiles them"
+    return Check("too large", "note", told, advice)
 
 
 def _counts(told: Any) -> list[tuple[str, int]]:

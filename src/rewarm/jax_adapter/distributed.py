@@ -62,6 +62,7 @@ from typing import Any, NamedTuple
 from rewarm.cache import Request
 from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.seam import Call, JobStore
+from rewarm.jax_adapter.seam.tuning import is_described
 
 logger = logging.getLogger("rewarm")
 
@@ -226,8 +227,9 @@ def ranks_of(call: Call) -> frozenset[int]:
 
 
 def compile_together(call: Call) -> bool:
-    """Whether the processes of a program wait for one another while they compile it."""
-    return call.backend.platform == "gpu" and len(ranks_of(call)) > 1
+    """Whether the processes of a program wait for one another while they compile it. Of described devices there are
+    none."""
+    return call.backend.platform == "gpu" and len(ranks_of(call)) > 1 and not is_described(call.backend)
 
 
 _lock = threading.Lock()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,13 +32,18 @@ from rewarm.autotune.merging import merge
 from rewarm.errors import RewarmError
 
 # Flags that are not the plan's: where tuning comes from is asked here, and dumps are the child's own.
-_OURS = (xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, "xla_gpu_require_complete_aot_autotune_results")
+_REQUIRE = "xla_gpu_require_complete_aot_autotune_results"
+_OURS = (xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, _REQUIRE)
 _DUMPS = "xla_dump_"
 _LINES_SHOWN = 3
 
 
 class LookupsError(RewarmError, RuntimeError):
     """The compiler could not be asked; the message says why and what to do."""
+
+
+class NotAskedError(LookupsError):
+    """Whatever entries there are, it would be the same: no compiler, no such plan, no program in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,8 @@ def lookups(
     *,
     topology: str = "1x1x1",
     entries: Sequence[TuningEntry] = (),
+    given: Path | None = None,
+    require: bool = False,
     only: Iterable[str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Lookups:
@@ -109,17 +117,24 @@ def lookups(
       family: which formats XLA is told to use.
       topology: "partitions x hosts x devices of a host", as JAX has it.
       entries: sound ones, of the family, for the device and build; they decide what they cover.
+      given: a file or folder of XLA's, which XLA gets as it is in the place of entries.
+      require: a program fails where XLA finds no result for an instruction.
       only: names of programs; by default all.
       tell: is told each program that begins.
 
     Raises:
-      LookupsError: there is no compiler, or the child ended.
+      LookupsError: there is no compiler, the child ended, or the plan has no program, or none of a name.
       MissingLibraryError: protobuf is not there.
     """
     with tempfile.TemporaryDirectory(prefix="rewarm-check-") as work:
         folder = Path(work) / "xla"
         _write(entries, folder, build, family)
         options: dict[str, Any] = {xla_flags.DIRECTORY: str(folder)} if entries else {}
+        if given is not None:
+            place = given.absolute()
+            options = {xla_flags.DIRECTORY if os.path.isdir(place) else xla_flags.LOAD: str(place)}  # noqa: PTH112
+        if require:
+            options[_REQUIRE] = True
         if len({one.family for one in build.formats}) > 1:
             options["xla_gpu_use_new_autotune_cache_format"] = family is Family.NEW
         asked = {"plan": plan, "target": target, "topology": topology, "options": options, "work": work}
@@ -189,9 +204,11 @@ def _environment() -> dict[str, str]:
 def _read(answers: Sequence[Mapping[str, Any]], code: int, errors: IO[bytes]) -> Lookups:
     last = answers[-1] if answers else {}
     if "cannot" in last:
-        raise LookupsError(_cannot(str(last["kind"]), str(last["cannot"])))
+        raise NotAskedError(_cannot(str(last["kind"]), str(last["cannot"])))
     if "done" not in last:
         raise LookupsError(_ended(last, code, errors))
+    if "none" in last:
+        raise NotAskedError(str(last["none"]))
     programs: list[Compiled] = []
     needed: dict[str, Needed] = {}
     for answer in answers:

@@ -8,7 +8,8 @@ Not promised: anything to whoever else starts it. It has no cache, of rewarm's o
                       {"jax":, "devices": n}                                    once the device is described
                       {"begins": name}                                          before each program
                       {"program":, "seconds":, "instructions": [[text, legacy text, name]], "error":}
-                      {"done": true}, or {"cannot": why, "kind": "plan", "compiler" or "jax"}
+                      {"done": true}, with "none": why where the plan has no program, or none of a name
+                      {"cannot": why, "kind": "plan", "compiler" or "jax"}
 
 The options go to each compile and to no other. Of XLA's dumps only the instructions are written that it looks up.
 """
@@ -69,8 +70,10 @@ def _programs(asked: dict[str, Any], devices: Sequence[Any]) -> Iterator[dict[st
     from rewarm.jax_adapter import plans
 
     sys.path.append(str(Path.cwd()))  # behind everything else
+    names: list[str] = []
     try:
         for program in plans.programs(asked["plan"], devices):
+            names.append(program.name)
             if asked.get("only") is None or program.name in asked["only"]:
                 yield {"begins": program.name}
                 yield _compiled(program, devices, asked)
@@ -79,7 +82,16 @@ def _programs(asked: dict[str, Any], devices: Sequence[Any]) -> Iterator[dict[st
     except Exception as wrong:  # noqa: BLE001 - the user's own code
         yield {"cannot": f"{asked['plan']} raises {type(wrong).__name__}: {wrong}", "kind": "plan"}
     else:
-        yield {"done": True}
+        yield {"done": True, **_lacking(asked, names)}
+
+
+def _lacking(asked: dict[str, Any], names: Sequence[str]) -> dict[str, str]:
+    if not names:
+        return {"none": f"{asked['plan']} yields no program, so there is nothing to say of it"}
+    unknown = [name for name in asked.get("only") or () if name not in names]
+    if not unknown:
+        return {}
+    return {"none": f"{asked['plan']} has no program {', '.join(unknown)}; it has {', '.join(names)}"}
 
 
 def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,28 @@ def cpu_threads(devices: int) -> int | tuple[int, int]:
     Source: xla/pjrt/cpu/cpu_client.cc, and object files of programs compiled under each.
     """
     expected = max(settings.cpu_threads(), devices)
-    counted = sum(name == _POOL for name in _thread_names())
+    counted = _counted() - sum(_other_pools)
     return expected if counted in (0, expected) else (counted, expected)
+
+
+# The threads of pools that are not of JAX's own client.
+_other_pools: list[int] = []
+
+
+def with_own_pool(make: Callable[[], Any]) -> tuple[Any, int]:
+    """Make a client beside JAX's own; with how many threads its pool has, 0 where they cannot be counted.
+
+    Race: another thread makes a client meanwhile, and its threads are counted here.
+    """
+    before = _counted()
+    client = make()
+    count = _counted() - before
+    _other_pools.append(count)
+    return client, count
+
+
+def _counted() -> int:
+    return sum(name == _POOL for name in _thread_names())
 
 
 def _thread_names() -> Iterator[str]:
@@ -65,10 +85,20 @@ def cpu_machine(backend: Any, topology: bytes | None, fingerprint: int | None, t
     found = known.get(question)
     if found is not None:
         return found
+    machine = machine_of_smallest(backend)
+    _save(memo, {**dict(list(known.items())[-_KEPT:]), question: machine})
+    return machine
+
+
+def machine_of_smallest(backend: Any) -> Machine:
+    """The machine that the smallest program is compiled for.
+
+    Raises:
+      ValueError: its executable does not say.
+    """
     machine = machine_of_executable(seam.compile_smallest(backend))
     if machine is None:
         raise ValueError("the executables of this JAX do not say which CPU they are for")
-    _save(memo, {**dict(list(known.items())[-_KEPT:]), question: machine})
     return machine
 
 

@@ -28,6 +28,9 @@ logger = logging.getLogger("rewarm")
 # How long the first compile of a process waits for results of other hosts, in seconds.
 PATIENCE = 10.0
 
+# How long a program waits for another process that adds to the place, in seconds; see `Place.patience`.
+_PATIENCE_FOR_LOCK = 5.0
+
 
 class Store(NamedTuple):
     """Where results are kept, as far as anything is.
@@ -54,6 +57,8 @@ class Managed:
         self._beside: dict[str, str] = {}
         self._fetching: Fetching | None = None
         self._waited = False
+        self._told_held = False
+        place.patience = _PATIENCE_FOR_LOCK
 
     def begin(self) -> None:
         """Ask the remotes for what other hosts found, once, in threads. Never raises."""
@@ -74,7 +79,11 @@ class Managed:
         prepared = self.place.prepare()
         if prepared.directory is None or not prepared.writes:
             return prepared
-        return self.place.prepare() if self._absorb() else prepared
+        try:
+            return self.place.prepare() if self._absorb() else prepared
+        except OSError as error:  # what is there already can be read all the same
+            self._tell(error, "results of other hosts and programs are not added now")
+            return prepared
 
     def keep(self, program: str, took: float) -> int:
         """Keep what XLA found since; returns how many results are new. Never raises."""
@@ -83,16 +92,27 @@ class Managed:
             return 0
         try:
             return len(self.place.collect(functools.partial(self._put, store, program, took)))
+        except OSError as error:
+            self._tell(error, f"those of {program or 'a program'} are kept by whoever comes later")
+            return 0
         except Exception as error:  # noqa: BLE001 - no failure of the store stops a program
             logger.warning("rewarm: tuning results of %s cannot be kept: %s", program or "a program", error)
             return 0
+
+    def _tell(self, error: OSError, what: str) -> None:
+        """One line for a lock that another keeps, however often it is in the way."""
+        if not isinstance(error, _held_error()):
+            logger.warning("rewarm: tuning results in %s: %s; %s", self.place.root, error.strerror or error, what)
+        elif not self._told_held:
+            self._told_held = True
+            logger.warning("rewarm: %s: %s; %s", error.filename, error.strerror, what)
 
     def _put(self, store: Store, program: str, took: float, entries: tuple[Any, ...]) -> None:
         from rewarm.autotune import batches
 
         assert store.local is not None
         key, data = batches.sealed(self.place, entries, producer=producer(), program=program, seconds=took)
-        batches.keep(store.local, self.place, key, data, seconds=took)
+        batches.keep(store.local, self.place, key, data, seconds=took, made=True)
         self._absorbed.add(key)
         if store.remotes is not None:
             store.remotes.publish_results(self.place.name, key)
@@ -117,8 +137,8 @@ class Managed:
         for other in places.places(self.place.cache_root):
             digest = other.set_at_hand()[0] if other.build == self.place.build and other.device else ""
             if digest and self._beside.get(other.name) != digest:
-                self._beside[other.name] = digest
                 new += batches.add_sound(self.place, other.entries().entries, kept=True)
+                self._beside[other.name] = digest
         return new
 
     def _take(self, came: dict[str, bytes]) -> None:
@@ -127,6 +147,15 @@ class Managed:
 
         store = self._store()
         for key, data in came.items():
-            batch = batches.opened(data, key)
-            if batch.place == self.place.name and store.local is not None:
-                batches.keep(store.local, self.place, key, data, seconds=batch.header.compile_seconds)
+            try:
+                batch = batches.opened(data, key)
+                if batch.place == self.place.name and store.local is not None:
+                    batches.keep(store.local, self.place, key, data, seconds=batch.header.compile_seconds)
+            except Exception:  # hints are anybody's: one that names another entry is no reason to lose the rest
+                logger.debug("rewarm: %s is no tuning result", key[:12], exc_info=True)
+
+
+def _held_error() -> type[OSError]:
+    from rewarm.autotune.places import HeldError
+
+    return HeldError

@@ -3,6 +3,9 @@
 Not promised: which entry is to blame where a program compiles without the entries and not with them; the compiler's own
 words are passed on.
 
+XLA itself has the last word: with the file or folder as it is, or what rewarm would give it, and told to fail for each
+fusion without a result, it must compile every program before a plan is said to be covered.
+
 The compiler is asked again, at most `_ROUNDS` times, where only the text of a fusion tells that its entry is not fit
 for it (a library's result on a Triton fusion, which XLA takes in silence): what that entry did to the program is not to
 count. And once without any entries where a program does not compile with them.
@@ -12,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
-from rewarm.autotune import coverage, targets
+from rewarm import settings
+from rewarm.autotune import coverage, targets, xla_flags
 from rewarm.autotune.coverage import Coverage, Needed, Reader, Reason
-from rewarm.autotune.formats import BUILDS, Build, TuningEntry, build_of
+from rewarm.autotune.formats import BUILDS, Build, Family, TuningEntry, build_of
 from rewarm.autotune.sources import Loaded
 from rewarm.jax_adapter import tuning_places
 from rewarm.jax_adapter.libraries import cuda_compiler
-from rewarm.jax_adapter.lookups import Compiled, Lookups, LookupsError, jax_version, lookups, no_compiler
+from rewarm.jax_adapter.lookups import Compiled, Lookups, LookupsError, NotAskedError, jax_version, lookups, no_compiler
 
 _ROUNDS = 3
 
@@ -93,6 +98,7 @@ def check(
     topology: str = "1x1x1",
     only: Iterable[str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    to_lock: bool = False,
 ) -> Checked:
     """Judge entries against a plan.
 
@@ -101,15 +107,41 @@ def check(
       target: a name of `targets`, or the path of a description.
       sources: where entries come from.
       topology, only, tell: see `lookups.lookups`.
+      to_lock: they are to become a lock, so rewarm will say to XLA in which formats they are.
 
     Raises:
-      LookupsError: the compiler could not be asked.
+      LookupsError: the compiler could not be asked, or the plan has no program, or none of a name.
       UnknownTargetError, TuningFormatError: the target is none.
       MissingLibraryError: protobuf is not there.
     """
     build, place = installed()
-    reader = Reader(build, targets.device(target), coverage.family_for(build, sources), place)
-    ask = _Asking(plan, targets.description(target, build.jax), reader, topology, only, tell)
+    is_lock = to_lock or (bool(sources) and all(one.is_lock for one in sources))
+    reader = Reader(build, targets.device(target), _family(build, sources, is_lock=is_lock), place)
+    names = None if only is None else list(only)
+    ask = _Asking(plan, targets.description(target, build.jax), reader, topology, names, tell)
+    given = sources[0].path if len(sources) == 1 and sources[0].is_xlas and not is_lock else None
+    usable = coverage.usable(sources, reader)
+    strict, refusals = ask.strictly(usable, given) if usable else (Lookups((), ()), ())
+    if usable and not refusals:
+        judged = coverage.judge(strict.needed, sources, reader)
+        if judged.is_complete:
+            return Checked(judged, strict.programs)
+    found, failures, judged = _in_rounds(ask, sources, reader)
+    if judged.is_complete and not failures:
+        failures = refusals
+    return Checked(judged, found.programs, failures)
+
+
+def _family(build: Build, sources: Sequence[Loaded], *, is_lock: bool) -> Family:
+    """Which formats XLA looks into: what a lock is in, for rewarm tells it; else what `XLA_FLAGS` ask for."""
+    if is_lock:
+        return coverage.family_for(build, sources)
+    return tuning_places.family_of(build.jax, xla_flags.new_format(settings.xla_flags()))
+
+
+def _in_rounds(
+    ask: _Asking, sources: Sequence[Loaded], reader: Reader
+) -> tuple[Lookups, tuple[Failure, ...], Coverage]:
     excluded: list[TuningEntry] = []
     for _ in range(_ROUNDS):
         entries = coverage.usable(sources, reader, excluded)
@@ -120,7 +152,7 @@ def check(
         if not unfit:
             break
         excluded += unfit
-    return Checked(judged, found.programs, failures)
+    return found, failures, judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,27 +166,53 @@ class _Asking:
     only: Iterable[str] | None
     tell: Callable[[str], None]
 
+    def strictly(self, entries: Sequence[TuningEntry], given: Path | None) -> tuple[Lookups, tuple[Failure, ...]]:
+        """What is looked up where XLA is to fail for each fusion without a result, and which programs it refuses."""
+        try:
+            found = self._ask(entries, self.only, given, require=True)
+            failed = found.errors
+        except NotAskedError:
+            raise
+        except LookupsError as wrong:
+            found, failed = Lookups((), ()), {"": str(wrong)}
+        as_it_is = f", given {given} as it is" if given is not None else ""
+        words = f"XLA does not take every result that is needed{as_it_is}: "
+        return found, tuple(Failure(name, words + error, True) for name, error in failed.items())
+
     def with_entries(self, entries: Sequence[TuningEntry]) -> tuple[Lookups, tuple[Failure, ...]]:
         """What is looked up with these entries; of a program that fails with them, what is without."""
         try:
             found = self._ask(entries, self.only)
             failed = found.errors
         except LookupsError as wrong:
-            if not entries:
+            if not entries or isinstance(wrong, NotAskedError):
                 raise
             found, failed = Lookups((), ()), {"": str(wrong)}
         if not failed or not entries:
             return found, tuple(Failure(name, error, False) for name, error in failed.items())
-        alone = self._ask((), None if "" in failed else failed)
+        alone = self._ask((), self.only if "" in failed else failed)
         failures = [
             Failure(name, alone.errors.get(name, error), name not in alone.errors) for name, error in failed.items()
         ]
         return _together(found, alone), tuple(failures)
 
-    def _ask(self, entries: Sequence[TuningEntry], only: Iterable[str] | None) -> Lookups:
-        build, family = self.reader.build, self.reader.family
-        more = {"topology": self.topology, "entries": entries, "only": only, "tell": self.tell}
-        return lookups(self.plan, self.target, build, family, **more)  # type: ignore[arg-type]
+    def _ask(
+        self,
+        entries: Sequence[TuningEntry],
+        only: Iterable[str] | None,
+        given: Path | None = None,
+        *,
+        require: bool = False,
+    ) -> Lookups:
+        return lookups(
+            *(self.plan, self.target, self.reader.build, self.reader.family),
+            topology=self.topology,
+            entries=() if given is not None else entries,
+            given=given,
+            require=require,
+            only=only,
+            tell=self.tell,
+        )
 
 
 def _together(found: Lookups, alone: Lookups) -> Lookups:

@@ -3,6 +3,7 @@
 Not promised: that a plan is all that a model compiles; it is what its author put into it.
 
 A plan is `module:function` or `path/file.py:function`. Called, the function yields (or returns a list of)
+`rewarm.Program`, or
 
     (function, arguments)
     (function, arguments, keyword arguments)
@@ -30,8 +31,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rewarm.errors import RewarmError
+from rewarm.jax_adapter.programs import Program as Said
 
-_FORMS = "(function, arguments), (function, arguments, keyword arguments) or (name, function, arguments)"
+_FORMS = "rewarm.Program, (function, arguments[, keyword arguments]) or (name, function, arguments[, keywords])"
 
 
 class PlanError(RewarmError, ValueError):
@@ -45,12 +47,21 @@ class Program(NamedTuple):
       name: of the function, or as the plan says; different for each.
       function: jitted.
       arguments, keywords: as the plan gives them.
+      compiler_options: what `Lowered.compile` is to have.
+      line: "file:line" in the plan, where that is known.
     """
 
     name: str
     function: Any
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
+    compiler_options: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+    line: str = ""
+
+    @property
+    def where(self) -> str:
+        """Its name, and where the plan makes it."""
+        return f"{self.name} ({self.line})" if self.line else self.name
 
 
 def programs(plan: str, devices: Sequence[Any]) -> Iterator[Program]:
@@ -60,23 +71,45 @@ def programs(plan: str, devices: Sequence[Any]) -> Iterator[Program]:
       PlanError: the plan is not there, or yields something else; what it raises itself is passed on.
     """
     seen: dict[str, int] = {}
-    for number, item in enumerate(_items(plan, devices), start=1):
+    items = _items(plan, devices)
+    for number, item in enumerate(items, start=1):
         one = _program(plan, number, item)
+        one = one if one.line else one._replace(line=_line_of(items))
         seen[one.name] = seen.get(one.name, 0) + 1
         yield one if seen[one.name] == 1 else one._replace(name=f"{one.name}#{seen[one.name]}")
 
 
 def lowered(program: Program, devices: Sequence[Any]) -> Any:
-    """A program for these devices, not yet compiled, with the shardings that a run would have.
+    """A program for these devices, not yet compiled, as a run with arrays of the same kind would lower it.
 
-    They are in the text of fusions, so in keys: a program that says none is one for one device, and has none there.
+    Shardings are in the text of a program and its fusions, so in keys. One whose arguments say none is lowered as for
+    arrays that nobody has put on a device: for the devices that its function names, else for the first one. Where the
+    function computes on the device while it is traced, which a described one cannot, the arguments are taken for arrays
+    that were put on the first device.
+
+    Raises:
+      Exception: what JAX and the function raise.
     """
     import jax
 
     given = (program.arguments, program.keywords)
-    is_sharded = any(getattr(leaf, "sharding", None) is not None for leaf in _described(given))
-    first = None if is_sharded else jax.sharding.SingleDeviceSharding(devices[0])
-    arguments, keywords = jax.tree.map(lambda leaf: _abstract(leaf, first), given)
+    if any(getattr(leaf, "sharding", None) is not None for leaf in _described(given)):
+        return _lowered(program, None)
+    try:
+        with jax.default_device(devices[0]):
+            return _lowered(program, None)
+    except Exception as wrong:  # noqa: BLE001 - raised below
+        try:
+            return _lowered(program, jax.sharding.SingleDeviceSharding(devices[0]))
+        except Exception:  # noqa: BLE001 - the first one is what a run would show
+            raise wrong from None
+
+
+def _lowered(program: Program, sharding: Any) -> Any:
+    import jax
+
+    given = (program.arguments, program.keywords)
+    arguments, keywords = jax.tree.map(lambda leaf: _abstract(leaf, sharding), given)
     return program.function.lower(*arguments, **keywords)
 
 
@@ -93,7 +126,8 @@ def _abstract(leaf: Any, sharding: Any) -> Any:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         return leaf
     said = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=said or sharding)
+    weak = bool(getattr(leaf, "weak_type", False))
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=said or sharding, weak_type=weak)
 
 
 def _items(plan: str, devices: Sequence[Any]) -> Iterable[Any]:
@@ -102,6 +136,12 @@ def _items(plan: str, devices: Sequence[Any]) -> Iterable[Any]:
     if not isinstance(made, Iterable) or isinstance(made, str | bytes | dict):
         raise PlanError(f"{plan}: expected a function that yields {_FORMS}, found one that returns {_kind(made)}")
     return made
+
+
+def _line_of(items: Any) -> str:
+    """Where a generator stands: the line of its `yield`; "" of anything else."""
+    frame = getattr(items, "gi_frame", None)
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _takes_devices(function: Callable[..., Any]) -> bool:
@@ -152,6 +192,9 @@ def _of_file(path: Path) -> Any:
 
 
 def _program(plan: str, number: int, item: Any) -> Program:
+    if isinstance(item, Said):
+        function = _jitted(item.function)
+        return Program(item.name, function, item.arguments, item.keywords, item.compiler_options, item.line)
     parts = list(item) if isinstance(item, tuple | list) else []
     name = parts.pop(0) if parts and isinstance(parts[0], str) else ""
     if not 2 <= len(parts) <= 3 or not callable(parts[0]) or not isinstance(parts[1], tuple | list):
@@ -159,12 +202,16 @@ def _program(plan: str, number: int, item: Any) -> Program:
     keywords = parts[2] if len(parts) == 3 else {}
     if not isinstance(keywords, dict):
         raise PlanError(f"{plan}: expected keyword arguments as a dict, found {_kind(keywords)} in number {number}")
-    function = parts[0]
-    if not hasattr(function, "lower"):
-        import jax
-
-        function = jax.jit(function)
+    function = _jitted(parts[0])
     return Program(name or getattr(parts[0], "__name__", "program"), function, tuple(parts[1]), keywords)
+
+
+def _jitted(function: Any) -> Any:
+    if hasattr(function, "lower"):
+        return function
+    import jax
+
+    return jax.jit(function)
 
 
 def _kind(value: Any) -> str:
@@ -199,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compiled(program: Program, devices: Sequence[Any]) -> bool:
     since = time.perf_counter()
     try:
-        lowered(program, devices).compile()
+        lowered(program, devices).compile(compiler_options=program.compiler_options or None)
     except Exception as wrong:  # noqa: BLE001 - the next program may compile
         print(f"{program.name}: {type(wrong).__name__}: {wrong}", file=sys.stderr)
         return False

@@ -26,7 +26,7 @@ from rewarm.remote.guard import Guarded
 from rewarm.sharing import Remotes, packs, plans
 from rewarm.sharing.early import Early, Source
 from rewarm.sharing.forks import renew_in_child
-from rewarm.sharing.opening import open_guards, open_remotes
+from rewarm.sharing.opening import open_guards, open_remotes, parsed
 from rewarm.sharing.plans import Plan
 from rewarm.store import LocalStore
 
@@ -160,8 +160,9 @@ class _Known:
         about = tuple(getattr(in_force, name) for name in _THAT_COUNT_EARLY)
         if self._begun is None or self._about != about:
             guards, program = open_guards(in_force, tell), plans.program_now()
+            addresses = parsed(in_force.remote)
             sources = [
-                Source(number, guard, namespace)
+                Source(number, guard, namespace, addresses[number].identity)
                 for number, guard in enumerate(guards)
                 for namespace in in_force.read_namespaces
             ]

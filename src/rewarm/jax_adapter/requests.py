@@ -33,6 +33,7 @@ from rewarm.in_force import Settings
 from rewarm.jax_adapter import custom_calls, distributed, executables, machines, partitioning, seam
 from rewarm.jax_adapter.libraries import libraries
 from rewarm.jax_adapter.seam import Call
+from rewarm.jax_adapter.told import Told, told_of
 from rewarm.telling import Teller
 
 
@@ -110,6 +111,9 @@ class Identifier:
         platform, devices = call.backend.platform, call.flat_devices()
         rows = call.devices if call.devices.ndim == 2 else call.devices.reshape(1, -1)
         topology, fingerprint = seam.topology(devices)
+        told = told_of(call.backend)
+        if told.topology is not None:
+            topology, fingerprint = told.topology, None
         machine = None
         if platform == "cpu":
             toolchain = self._rows("toolchain", platform, "").digest
@@ -117,13 +121,13 @@ class Identifier:
             machine = machines.cpu_machine(call.backend, topology, fingerprint, toolchain, memo)
         return TargetFacts(
             platform=platform,
-            platform_version=str(call.backend.platform_version),
-            device_kinds=tuple(str(device.device_kind) for device in devices),
+            platform_version=told.platform_version or str(call.backend.platform_version),
+            device_kinds=told.device_kinds or tuple(str(device.device_kind) for device in devices),
             assignment=tuple(tuple(int(device.id) for device in row) for row in rows),
             topology=topology,
             fingerprint=fingerprint,
             machine=machine,
-            threads=machines.cpu_threads(call.backend.local_device_count()) if platform == "cpu" else 0,
+            threads=_threads(call, told) if platform == "cpu" else 0,
         )
 
     def _components(
@@ -191,6 +195,11 @@ class Identifier:
 def _words(error: Exception) -> str:
     # Errors of value are written here and say all; of others the class is half of what they say.
     return str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
+
+
+def _threads(call: Call, told: Told) -> int | tuple[int, int]:
+    """Of a described CPU those of its target, which it is compiled under; of an attached one those that it has."""
+    return told.threads or machines.cpu_threads(call.backend.local_device_count())
 
 
 def _declared_file(path: Path) -> str:

@@ -28,6 +28,7 @@ from rewarm.jax_adapter.requests import Identifier, producer
 from rewarm.jax_adapter.seam import Call, JaxOptions
 from rewarm.ledger import Event, Ledger, LoadCosts, RunWriter
 from rewarm.policy import Thresholds
+from rewarm.sharing.made import made_in
 from rewarm.small_files import PRIVATE, SHARED
 from rewarm.store import LocalStore
 from rewarm.store.limits import bounds_of
@@ -127,6 +128,10 @@ def _sampler(in_force: Settings, store: LocalStore | None, writable: LocalStore 
     from rewarm.jax_adapter.sampling import Sampling
 
     return Sampling(in_force.verify_sample, _checks(), writable, level=in_force.compression_level)
+
+
+def _ignored(_: bytes) -> None:
+    """Nothing can be written down."""
 
 
 @functools.cache
@@ -229,6 +234,7 @@ class Session:
             checker=self._checker(writable),
             remotes=remotes,
             leases=None if writable is None else _leases_in(writable.root, writable.shared),
+            made=_ignored if writable is None else made_in(writable.root, writable.shared).add,
         )
 
     def _trials(self, store: LocalStore | None) -> Trials | None:

@@ -1,9 +1,12 @@
 """XLA:GPU's tuning results in the life of a compile: each gets the managed place for its build and kind of device, what
 XLA found is kept, and the executable's header says how complete its tuning was.
 
-Not promised: that XLA finds a result there. XLA keeps what it has read in a table of the process, so a place or a lock
-that is changed while a process lives acts on fusions that were not looked up yet. And nothing here runs for a program
-that is found in the cache, but for a look at its header.
+Not promised: that XLA finds a result there. XLA keeps what it has read in a table of the process, so a place that
+changes while a process lives acts on fusions that were not looked up yet. And nothing here runs for a program that is
+found in the cache, but for a look at its header.
+
+For the same reason a lock holds from the first compile of a process on or not at all: where XLA has been given anything
+else, compiling under a lock is an error. What compiled before rewarm was on is not seen.
 
 What the user says wins. Where `XLA_FLAGS` or `compiler_options=` name a directory or a file of results, XLA gets that
 and nothing else, since the two ways are not to be mixed (see `seam.tuning`), and one line says so.
@@ -40,11 +43,13 @@ from rewarm.envelope import Header, open_entry
 from rewarm.errors import RewarmError, SettingError
 from rewarm.identity import Toolchain, canonical_options
 from rewarm.in_force import Settings
+from rewarm.jax_adapter.libraries import cuda_compiler
 from rewarm.jax_adapter.managed import PATIENCE, Managed, Store
 from rewarm.jax_adapter.refreshing import Again, Refresher
 from rewarm.jax_adapter.seam import Call
 from rewarm.jax_adapter.seam import tuning as said
 from rewarm.jax_adapter.tuning_places import installed_build, place_for
+from rewarm.sharing.made import made_in
 from rewarm.telling import Teller
 
 if TYPE_CHECKING:
@@ -69,7 +74,32 @@ _recorded: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_KEPT)
 
 
 class OutsideLockError(RewarmError, RuntimeError):
-    """A program has a fusion that the lock in force does not pin."""
+    """A program has a fusion that the lock in force does not pin, or the lock cannot hold in this process."""
+
+
+class _Given:
+    """What XLA was given results from in this process: locks by their digests, and whether anything else."""
+
+    def __init__(self) -> None:
+        self._locks: set[str] = set()
+        self.others = False
+
+    def lock(self, digest: str) -> str:
+        """This lock is about to be given; why it cannot hold, or ""."""
+        if self.others:
+            return "has compiled for a GPU without it"
+        if self._locks - {digest}:
+            return "has compiled under another lock"
+        self._locks.add(digest)
+        return ""
+
+    @property
+    def locked(self) -> bool:
+        """Whether what XLA knows may be a lock's."""
+        return bool(self._locks)
+
+
+_given = _Given()
 
 
 def recorded() -> list[tuple[str, dict[str, Any]]]:
@@ -93,7 +123,7 @@ class Tuning:
         self._toolchain = toolchain
         self._store = store
         self._lock = threading.Lock()
-        self._places: weakref.WeakKeyDictionary[Any, Managed] = weakref.WeakKeyDictionary()
+        self._places: weakref.WeakKeyDictionary[Any, dict[bool | None, Managed]] = weakref.WeakKeyDictionary()
         self._by_name: dict[str, Managed] = {}
         self._asked = False
 
@@ -109,6 +139,7 @@ class Tuning:
         if self.settings.autotune_lock is not None:
             return self._locked(call, self.settings.autotune_lock)
         if not self.settings.autotune:
+            _given.others = True
             return None
         return Compile(self, call, None)
 
@@ -132,16 +163,18 @@ class Tuning:
           FileNotFoundError: the plugin that holds the compiler is not installed as known.
           MissingLibraryError: protobuf is not there.
         """
+        new_format = said.new_format(call)
         with self._lock:
-            found = self._places.get(call.backend)
+            known = self._places.setdefault(call.backend, {})
+            found = known.get(new_format)
             if found is None:
                 place = place_for(self.settings.directory, call, self._toolchain)
                 found = self._by_name.setdefault(place.name, Managed(place, self._store))
-                self._places[call.backend] = found
+                known[new_format] = found
             return found
 
     def _locked(self, call: Call, path: Path) -> Compile:
-        lock = _read_lock(path, _stamp(path))
+        lock = _sound_lock(path, _stamp(path))
         named = said.named(call)
         if named.file or named.directory:
             raise SettingError(
@@ -190,9 +223,10 @@ class Compile:
         """Compile with the place at hand.
 
         Raises:
-          OutsideLockError: the lock does not pin a fusion.
+          OutsideLockError: the lock does not pin a fusion, or cannot hold in this process.
           Exception: what the compiler raises.
         """
+        self._note_what_is_given()
         managed = self._give()
         since = time.perf_counter()
         try:
@@ -225,6 +259,17 @@ class Compile:
         return self._record
 
     # -- inside ------------------------------------------------------------------------------------------------
+
+    def _note_what_is_given(self) -> None:
+        if self._lock is None:
+            self._own = self._own or _given.locked  # results of a lock are in XLA's table
+            _given.others = True
+        elif why := _given.lock(self._lock.digest):
+            raise OutsideLockError(
+                f"{self._tuning.settings.autotune_lock} cannot hold: this process {why}, and XLA keeps the results "
+                f"that it was given for as long as a process lives. Set the lock before the first compile "
+                f"(REWARM_AUTOTUNE_LOCK), or start another process"
+            )
 
     def _give(self, patience: float = PATIENCE) -> Managed | None:
         """Put the place into the call's options; returns it where XLA is to use it. Never raises."""
@@ -370,6 +415,7 @@ class Compile:
 
     def _again(self, inner: Callable[[], Any]) -> Any:
         """A copy for a compile beside the program, which waits for nobody."""
+        self._note_what_is_given()
         self._give(patience=0.0)
         return inner()
 
@@ -402,6 +448,7 @@ def refreshed(seconds: float) -> bool:
 
 def _put(store: Store, key: str, data: bytes, took: float) -> None:
     assert store.local is not None
+    made_in(store.local.root, store.local.shared).add(data)
     store.local.put(key, data, seconds=took)
     if store.remotes is not None:
         store.remotes.publish(key, data, stored=True)
@@ -433,8 +480,20 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=8)
-def _read_lock(path: Path, stamp: tuple[int, int]) -> Lock:
+def _sound_lock(path: Path, stamp: tuple[int, int]) -> Lock:
+    """A lock that this XLA can be given.
+
+    Raises:
+      TuningFormatError: it is none, or is for another build, or XLA would fail, or fall over, for an entry of it.
+    """
     from rewarm.autotune import lock
+    from rewarm.autotune.formats import Severity, TuningFormatError, build_of
 
     del stamp  # what is read depends on it
-    return lock.read(path)
+    found = lock.read(path)
+    build = build_of(cuda_compiler().version)
+    wrong = lock.findings(found, build) if build is not None else []
+    first = next((one for one in wrong if one.severity is Severity.ERROR), None)
+    if first is not None:
+        raise TuningFormatError(first)
+    return found

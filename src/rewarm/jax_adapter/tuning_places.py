@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewarm import settings
+from rewarm.autotune import xla_flags
 from rewarm.identity import Toolchain
 from rewarm.jax_adapter.libraries import cuda_compiler
 from rewarm.jax_adapter.seam import Call
@@ -30,7 +31,8 @@ LIBRARIES_MEMO = "libraries.json"
 
 
 def build_of_compiler(toolchain: Toolchain) -> tuple[str, str]:
-    """The build id of the CUDA compiler that is installed beside JAX, and the JAX release that it is of.
+    """The build id of the CUDA compiler that is installed beside JAX, and the JAX release that it is of; the id is that
+    of the formats that it uses by default.
 
     Raises:
       FileNotFoundError: there is none.
@@ -47,14 +49,18 @@ def build_of_compiler(toolchain: Toolchain) -> tuple[str, str]:
 
 
 def installed_build() -> str:
-    """The build id of the CUDA compiler that is installed beside JAX, as places have it. Imports no JAX.
+    """The build id of the CUDA compiler that is installed beside JAX, as places have it where `XLA_FLAGS` are what they
+    are here. Imports no JAX.
 
     Raises:
       FileNotFoundError: there is none.
       OSError: it cannot be read.
       SettingError: the environment's settings cannot be used.
     """
-    return build_of_compiler(Toolchain(settings.directory_of_command(None) / LIBRARIES_MEMO))[0]
+    from rewarm.autotune.places import with_family
+
+    build, jax = build_of_compiler(Toolchain(settings.directory_of_command(None) / LIBRARIES_MEMO))
+    return with_family(build, family_of(jax, xla_flags.new_format(settings.xla_flags())))
 
 
 def place_for(cache_root: Path, call: Call, toolchain: Toolchain) -> Place:
@@ -69,20 +75,36 @@ def place_for(cache_root: Path, call: Call, toolchain: Toolchain) -> Place:
     build, jax = build_of_compiler(toolchain)
     found = said.device_of(call)
     text = device_text(found.topology) if found.topology is not None else ""
+    family = family_of_call(jax, call)
     if text:
-        return place_of(cache_root, build, text, family_of(jax))
-    return place_of_unknown(cache_root, build, json.dumps(found.about), family_of(jax))
+        return place_of(cache_root, build, text, family)
+    return place_of_unknown(cache_root, build, json.dumps(found.about), family)
 
 
-def family_of(jax: str) -> Family:
-    """Which formats a JAX release uses by default; of one that is not known, the new ones if it is newer."""
-    from rewarm.autotune.formats import Family, build_of
+def family_of_call(jax: str, call: Call) -> Family:
+    """Which formats a JAX release uses for a call, as its `XLA_FLAGS` and `compiler_options=` have it.
+
+    Of a release that is not known nobody can say whether it still has the option, so there the flags are asked.
+    """
+    from rewarm.autotune.formats import build_of
+
+    asked = said.new_format(call)
+    if asked is None:
+        asked = False if build_of(jax) is not None else xla_flags.new_format(settings.xla_flags())
+    return family_of(jax, asked)
+
+
+def family_of(jax: str, asked: bool | None = None) -> Family:
+    """Which formats a JAX release uses, where it is asked for the new ones, for the others, or (`None`) for nothing."""
+    from rewarm.autotune.formats import Family, Format, build_of
+    from rewarm.autotune.places import default_family
 
     known = build_of(jax)
-    if known is not None:
-        return known.default
-    numbers = [int(part) for part in jax.split(".")[:2] if part.isdecimal()]
-    return Family.LEGACY if numbers and numbers < [0, 11] else Family.NEW
+    if known is not None and Format.NEW_DIRECTORY not in known.formats:
+        return Family.LEGACY  # and no such option
+    if asked is None:
+        return default_family(jax)
+    return Family.NEW if asked else Family.LEGACY
 
 
 def device_text(topology: bytes) -> str:

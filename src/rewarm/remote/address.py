@@ -101,6 +101,8 @@ _AZURE_DOMAINS = ("dfs.core.windows.net", "blob.core.windows.net")
 _BUCKET = re.compile(r"[0-9A-Za-z$][0-9A-Za-z._-]*")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?")
 _PATH = re.compile(r"(?:/[0-9A-Za-z_.~=+%!$'(),;*:-]*)*")
+# Options that say where the thing is that the URL names.
+_WHERE = ("endpoint", "account_name")
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SHOWABLE = re.compile(r"[0-9A-Za-z_./~ -]{1,80}")
 
@@ -126,6 +128,11 @@ class Address:
     deadline: float = DEADLINE
     errors: str = "warn"
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others of the same URL, without secrets: one bucket's name at two endpoints, say."""
+        return " ".join([self.url, *(f"{name}={self.options[name]}" for name in _WHERE if name in self.options)])
 
     @property
     def host(self) -> str:

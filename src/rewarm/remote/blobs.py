@@ -17,6 +17,9 @@ from rewarm.errors import RewarmError
 _NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z_.-]*(?:/[0-9A-Za-z_-][0-9A-Za-z_.-]*)*")
 _LONGEST = 512
 
+# The reason of a put of more bytes than the remote takes, whatever it is and however it says so.
+TOO_LARGE = "larger than the remote takes"
+
 
 class RemoteError(RewarmError):
     """A remote did not do what it was asked for.

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewarm.remote.blobs import (
+    TOO_LARGE,
     BlobInfo,
     NoSuchPlaceError,
     RefusedError,
@@ -352,7 +353,7 @@ def _kind_of(error: OSError) -> RemoteError:
     if error.errno in _REFUSED:
         return RefusedError(_REFUSED[error.errno])
     if error.errno == errno.EFBIG:
-        return TooLargeError("larger than the file system takes")
+        return TooLargeError(TOO_LARGE)
     if error.errno in _IN_THE_WAY:
         return RemoteError("something else lies under the name")
     if error.errno in _OURS or error.errno == errno.ENAMETOOLONG:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 from rewarm.remote.blobs import (
+    TOO_LARGE,
     NoSuchPlaceError,
     RefusedError,
     RemoteError,
@@ -94,7 +95,7 @@ def of_status(status: int, code: str = "") -> RemoteError:
     if status == 429 or code in _SLOW_DOWN:
         return ThrottledError(f"too many requests (status {status})")
     if status == 413 or code in ("EntityTooLarge", "RequestBodyTooLarge"):
-        return TooLargeError("more than the remote takes")
+        return TooLargeError(TOO_LARGE)
     if status in _NOT_NOW or (status >= 500 and status not in _NEVER):
         return UnreachableError(f"not now (status {status})")
     return RefusedError(_NO_RIGHT.get(code) or f"{_REFUSALS.get(status, 'refused')} (status {status})")

@@ -48,6 +48,7 @@ class Findings:
         read from, not a broken one.
       only_new: whether a put with `only_new` leaves what is there.
       clock_offset: how far the remote's clock is ahead, in seconds, to about one; known where it can list.
+      throttled: it asked for fewer requests, so that what is `None` was not asked to the end.
       seconds: what the probe took.
       reason: the first thing that went wrong, in a few words; empty where nothing did.
     """
@@ -60,6 +61,7 @@ class Findings:
     may_delete: bool | None = None
     only_new: bool | None = None
     clock_offset: float | None = None
+    throttled: bool = False
     seconds: float = 0.0
     reason: str = ""
 
@@ -121,7 +123,7 @@ class _Probe:
         if isinstance(error, NoSuchPlaceError):
             self._note(reachable=True, place_exists=False)
         elif isinstance(error, (RefusedError, ThrottledError)):
-            self._note(reachable=True)
+            self._note(reachable=True, throttled=isinstance(error, ThrottledError))
         elif isinstance(error, UnreachableError) and self.found.reachable is None:
             self._note(reachable=False)
         if isinstance(error, NoSuchPlaceError) or not isinstance(error, RefusedError):

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from rewarm.errors import SettingError
-from rewarm.remote.blobs import BlobInfo, RemoteError, TooLargeError, check_name
+from rewarm.remote.blobs import TOO_LARGE, BlobInfo, RemoteError, TooLargeError, check_name
 from rewarm.remote.redis_errors import kind_of
 from rewarm.remote.redis_meter import metered
 
@@ -118,7 +118,7 @@ class RedisBlobs:
         """See `Blobs.put`; the server enforces `only_new`."""
         key = self._key(name)
         if len(data) + _STAMP.size > _LARGEST:
-            raise TooLargeError("larger than the server takes")
+            raise TooLargeError(TOO_LARGE)
         with self._asking() as client:
             value = self._stamp(client) + data
             return client.set(key, value, nx=only_new, ex=self._ttl) is not None

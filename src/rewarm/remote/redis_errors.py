@@ -10,6 +10,7 @@ Source of the codes: the first words of the servers' error answers (`src/server.
 from __future__ import annotations
 
 from rewarm.remote.blobs import (
+    TOO_LARGE,
     NoSuchPlaceError,
     RefusedError,
     RemoteError,
@@ -53,7 +54,7 @@ _PHRASES: tuple[tuple[str, type[RemoteError], str], ...] = (
     ("max number of clients", ThrottledError, "the server has too many clients"),
     ("Authentication required", RefusedError, "the server wants a password"),
     ("unknown command", RefusedError, "the server does not know a command"),
-    ("invalid bulk length", TooLargeError, "larger than the server takes"),
+    ("invalid bulk length", TooLargeError, TOO_LARGE),
 )
 
 

@@ -8,7 +8,14 @@ A bundle is a ZIP file (https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.
     rewarm-bundle.json    {"version": 1, "created": s, "entries": {key: {"program":, "target":, "bytes":}}}
     entries/<64 hex>      an entry, in the form of `trust/frame.py`, signed for the namespace "bundle"
 
-The table is for people; loading looks at the members alone. A bundle is written beside its place and renamed.
+The table is for people; loading looks at the members alone. No namespace of a remote may have that name
+(`setting_values.py`). A bundle is written beside its place and renamed; behind a link, the file that it leads to is
+replaced, with the mode that it has. Who is killed leaves what he had written: `.<name>.<pid>.<8 hex>.tmp`, which a
+later writer of the bundle removes once it is an hour old.
+
+Race: several that write one bundle take turns, by a lock on its folder (`flock`), so that each adds to what the one
+before has written. Where the folder cannot be locked (Windows, no right to read it, some network file systems, hosts
+that do not see each other's locks), the last to finish wins, and what the others added meanwhile is lost.
 """
 
 from __future__ import annotations
@@ -17,27 +24,37 @@ import contextlib
 import errno
 import json
 import os
+import re
+import secrets
 import stat
 import struct
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, RewarmError, StoreError
+from rewarm.locks import try_lock
+from rewarm.setting_values import OF_BUNDLES
 from rewarm.sharing import tuning
 from rewarm.sharing.tier import LARGEST
 from rewarm.store import LocalStore
+from rewarm.store.accounts import ORPHAN_AFTER
 from rewarm.store.contract import is_key
-from rewarm.trust import Keyring, Posture, RefusedEntryError, signed, unsigned_entry
+from rewarm.telling import say_nothing
+from rewarm.trust import Keyring, Posture, RefusedEntryError, SigningKey, signed, unsigned_entry
 
-NAMESPACE = "bundle"
+NAMESPACE = OF_BUNDLES
 VERSION = 1
 _TABLE = "rewarm-bundle.json"
 _FOLDER = "entries/"
 _TABLE_BYTES = 64 << 20
+
+# Seconds. Another may have gigabytes to write; one that was stopped is not waited for for ever.
+_PATIENCE = 600.0
+_PAUSE = 0.05
 
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -82,33 +99,95 @@ class Loaded(NamedTuple):
     size: int = 0
 
 
+class Updated(NamedTuple):
+    """What became of a bundle that entries were added to.
+
+    Attributes:
+      added: entries that it had not.
+      replaced: entries that it had, in a form that is refused here, and has now as this host has them.
+      refused: why each entry that stays in it would be refused here; this host has none of the same key.
+      dropped: why each entry is not in it any more: it could not be read, and this host has none of the same key.
+      kept: how many entries stay as they were, and are accepted here.
+    """
+
+    added: list[Member]
+    replaced: list[Member]
+    refused: Mapping[str, str]
+    dropped: Mapping[str, str]
+    kept: int = 0
+
+
 STORED, THERE = "stored", "there already"
 
 
-def save(path: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, update: bool = False) -> list[Member]:
-    """Write a bundle of these entries; with `update` those of the bundle that is there stay in it.
+def save(
+    path: Path,
+    store: LocalStore,
+    keys: Iterable[str],
+    keyring: Keyring,
+    *,
+    only_new: bool = False,
+    tell: Callable[[str], None] = say_nothing,
+) -> list[Member]:
+    """Write a bundle of these entries, in place of what is there.
 
-    Entries that are gone or damaged are left out. Returns what was added.
+    Entries that are gone or damaged are left out. Returns what is in it, signed if there is a key to sign with.
+
+    Args:
+      path: the file.
+      store: where the entries are.
+      keys: which.
+      keyring: with what they are signed.
+      only_new: what is there stays, and is an error.
+      tell: hears one line where another is waited for.
+
+    Raises:
+      OSError: it cannot be written, or is there (`FileExistsError`); what was there is as it was.
+      UnusableKeyError: there is a key to sign with, and it cannot be used.
+    """
+    with _turn(path, tell) as place, _beside(place, only_new=only_new) as bundle:
+        added = list(_add(bundle, store, keys, keyring.signing_key()))
+        _finish(bundle, added)
+    return added
+
+
+def update(
+    path: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, tell: Callable[[str], None] = say_nothing
+) -> Updated:
+    """Add entries to a bundle, which need not be there; the arguments are those of `save`.
+
+    What is in it stays, unless this user would refuse it where entries have to be signed: that is replaced by the entry
+    of these that has the same key. Without a key to sign with, what would be added would be refused there too; then
+    only that goes which is refused even where whoever wrote it is trusted.
 
     Raises:
       OSError: it cannot be written; what was there is as it was.
-      BadBundleError: `update`, and what is there is no bundle.
+      BadBundleError: what is there is no bundle.
       UnusableKeyError: there is a key to sign with, and it cannot be used.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "x", zipfile.ZIP_STORED) as bundle:
-            table = _copy(path, bundle) if update and path.exists() else {}
-            added = list(_add(bundle, store, (key for key in keys if key not in table), keyring))
-            table.update({one.key: {"program": one.program, "target": one.target, "bytes": one.size} for one in added})
-            said = {"version": VERSION, "created": time.time(), "entries": table}
-            bundle.writestr(_info(_TABLE), json.dumps(said, sort_keys=True, indent=1))
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    return added
+    signer = keyring.signing_key()
+    posture = Posture.STORE if signer is None else Posture.REQUIRE
+    with _turn(path, tell) as place, _beside(place) as bundle:
+        if not place.exists():
+            added = list(_add(bundle, store, keys, signer))
+            _finish(bundle, added)
+            return Updated(added, [], {}, {})
+        with _opened(place) as older:
+            there = list(_members(older, _table(older)))
+            kept, refused, dropped = _keep(there, older, bundle, keyring, posture)
+            made = list(_add(bundle, store, (key for key in keys if key not in kept), signer))
+            replaced = {one.key for one in made} & {*refused, *dropped}
+            stays = [one for one in there if one.key in refused and one.key not in replaced]
+            for one in stays:
+                _put(bundle, one.key, _read(older, f"{_FOLDER}{one.key}", LARGEST))
+            _finish(bundle, [*(one for one in there if one.key in kept), *stays, *made])
+    return Updated(
+        [one for one in made if one.key not in replaced],
+        [one for one in made if one.key in replaced],
+        {one.key: refused[one.key] for one in stays},
+        {key: why for key, why in dropped.items() if key not in replaced},
+        len(kept),
+    )
 
 
 def members(path: Path) -> list[Member]:
@@ -157,9 +236,10 @@ def _is_there(store: LocalStore, key: str) -> bool:
         return False
 
 
-def _add(bundle: zipfile.ZipFile, store: LocalStore, keys: Iterable[str], keyring: Keyring) -> Iterator[Member]:
-    signer = keyring.signing_key()
-    for key in keys:
+def _add(
+    bundle: zipfile.ZipFile, store: LocalStore, keys: Iterable[str], signer: SigningKey | None
+) -> Iterator[Member]:
+    for key in dict.fromkeys(keys):  # a bundle in which one is twice is none
         try:
             entry = store.get(key, use=False)
             header = open_entry(entry, key).header if entry is not None else None
@@ -168,23 +248,126 @@ def _add(bundle: zipfile.ZipFile, store: LocalStore, keys: Iterable[str], keyrin
         if entry is None or header is None:
             continue
         blob = entry if signer is None else signed(entry, key, NAMESPACE, signer)
-        bundle.writestr(_info(f"{_FOLDER}{key}"), blob)
+        _put(bundle, key, blob)
         yield Member(key, len(blob), header.program, header.target)
 
 
-def _copy(path: Path, bundle: zipfile.ZipFile) -> dict[str, Any]:
-    """Take over all sound members of an older bundle; returns its table."""
-    copied: dict[str, Any] = {}
-    with _opened(path) as older:
-        table = _table(older)
-        for member in _members(older, table):
-            try:
-                blob = _read(older, f"{_FOLDER}{member.key}", LARGEST)
-            except BadEntryError:
-                continue
-            bundle.writestr(_info(f"{_FOLDER}{member.key}"), blob)
-            copied[member.key] = {"program": member.program, "target": member.target, "bytes": member.size}
-    return copied
+def _keep(
+    there: Iterable[Member], older: zipfile.ZipFile, bundle: zipfile.ZipFile, keyring: Keyring, posture: Posture
+) -> tuple[set[str], dict[str, str], dict[str, str]]:
+    """Take over what is accepted here. Returns the keys of that, and why others are refused, or cannot be read."""
+    kept: set[str] = set()
+    refused: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
+    for key in (member.key for member in there):
+        try:
+            blob = _read(older, f"{_FOLDER}{key}", LARGEST)
+            unsigned_entry(blob, key, NAMESPACE, keyring, posture)
+        except BadEntryError as error:
+            unreadable[key] = error.reason
+        except RefusedEntryError as error:
+            refused[key] = error.reason
+        else:
+            _put(bundle, key, blob)
+            kept.add(key)
+    return kept, refused, unreadable
+
+
+def _put(bundle: zipfile.ZipFile, key: str, blob: bytes) -> None:
+    bundle.writestr(_info(f"{_FOLDER}{key}"), blob)
+
+
+def _finish(bundle: zipfile.ZipFile, entries: Iterable[Member]) -> None:
+    """Write the table."""
+    table = {one.key: {"program": one.program, "target": one.target, "bytes": one.size} for one in entries}
+    said = {"version": VERSION, "created": time.time(), "entries": table}
+    bundle.writestr(_info(_TABLE), json.dumps(said, sort_keys=True, indent=1))
+
+
+# -- the file ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _turn(path: Path, tell: Callable[[str], None]) -> Iterator[Path]:
+    """The file that is to be written, behind all links, while nobody else writes one in its folder.
+
+    Raises:
+      TimeoutError: somebody else does, for ten minutes.
+    """
+    place = Path(os.path.realpath(path))
+    try:
+        descriptor = os.open(place.parent, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:  # it cannot be locked; where nothing can be written either, that is said then
+        yield place
+        return
+    try:
+        if _locked(descriptor, place, tell):
+            _remove_leftovers(place)
+        yield place
+    finally:
+        os.close(descriptor)
+
+
+def _locked(folder: int, place: Path, tell: Callable[[str], None]) -> bool:
+    """Wait for the lock; whether there are locks."""
+    until = time.monotonic() + _PATIENCE
+    told = False
+    while (ours := try_lock(folder)) is False:
+        if not told:
+            tell(f"waiting for another that writes a bundle in {place.parent}")
+            told = True
+        if time.monotonic() > until:
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"another has been writing a bundle there for {_PATIENCE:.0f} s", str(place)
+            )
+        time.sleep(_PAUSE)
+    return ours is True
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove what writers of this bundle left that died."""
+    ours = re.compile(rf"\.{re.escape(place.name)}\.[0-9]+\.[0-9a-f]{{8}}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(place.parent) as items:
+        for item in items:
+            if ours.fullmatch(item.name) and time.time() - item.stat(follow_symlinks=False).st_mtime > ORPHAN_AFTER:
+                with contextlib.suppress(OSError):  # another's
+                    Path(item).unlink()
+
+
+@contextlib.contextmanager
+def _beside(place: Path, *, only_new: bool = False) -> Iterator[zipfile.ZipFile]:
+    """An archive that takes the place of the file, with its mode and owner, once it is whole.
+
+    Raises:
+      OSError: it cannot be written; what was there is as it was.
+    """
+    if only_new and os.path.lexists(place):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with os.fdopen(_made_like(place, temporary), "w+b") as file, zipfile.ZipFile(file, "w") as bundle:
+            yield bundle
+        temporary.replace(place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _made_like(place: Path, temporary: Path) -> int:
+    """A new file that nobody may read who may not read the one that it replaces; open."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    try:
+        there = place.stat()
+    except OSError:
+        return os.open(temporary, flags, 0o666)
+    descriptor = os.open(temporary, flags, 0o600)
+    if hasattr(os, "fchown"):
+        with contextlib.suppress(OSError):  # another's; then it is ours from now on
+            os.fchown(descriptor, there.st_uid, there.st_gid)
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, stat.S_IMODE(there.st_mode))
+    return descriptor
 
 
 @contextlib.contextmanager

@@ -62,11 +62,13 @@ class Source(NamedTuple):
       number: of the remote, in the order of the user.
       blobs: the remote, with its deadlines.
       namespace: one of those that are read.
+      identity: tells the remote from others of the same place.
     """
 
     number: int
     blobs: Blobs
     namespace: str
+    identity: str = ""
 
 
 class Packed(NamedTuple):
@@ -161,7 +163,7 @@ class Early:
         (unix(7)) is held until it is closed, whatever ends its process."""
         if not (self._sources and self.head and sys.platform == "linux"):
             return True
-        about = f"{os.getuid()} {self._root} {self.head} {[(one.blobs.place, one.namespace) for one in self._sources]}"
+        about = f"{os.getuid()} {self._root} {self.head} {self._asked()}"
         turn = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             turn.bind(f"\0rewarm-plan-{hashlib.sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()}")
@@ -170,6 +172,9 @@ class Early:
             return error.errno != errno.EADDRINUSE
         self._turn = turn
         return True
+
+    def _asked(self) -> list[tuple[str, str]]:
+        return [(one.identity or one.blobs.place, one.namespace) for one in self._sources]
 
     # -- in threads --------------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Fleet:
         renew_in_child(self, Fleet._renew)
         self._unsure = [tier for tier in self._written if tier.keeps_only_new is None]
         if root is not None:
-            self._known = {tier.place: known_places.read(root, tier) for tier in self._unsure}
+            self._known = {tier.identity: known_places.read(root, tier) for tier in self._unsure}
 
     def _renew(self) -> None:
         self._looking = threading.Lock()
@@ -63,9 +63,13 @@ class Fleet:
         """Look at the remotes of which nothing is known, or not any more, once; takes some round trips."""
         with self._looking:
             for tier in self._unsure:
-                if self._root is not None and tier.place not in self._asked and self._known.get(tier.place) is None:
-                    self._asked.add(tier.place)
-                    self._known[tier.place] = known_places.find_out(self._root, tier)
+                if (
+                    self._root is not None
+                    and tier.identity not in self._asked
+                    and self._known.get(tier.identity) is None
+                ):
+                    self._asked.add(tier.identity)
+                    self._known[tier.identity] = known_places.find_out(self._root, tier)
 
     def lead(self, key: str, size: int, found: Callable[[RemoteTier], bool]) -> contextlib.AbstractContextManager[Lead]:
         """Lead `key` among the hosts, or wait for the one that does; see `FleetLeases.lead`.
@@ -89,7 +93,7 @@ class Fleet:
         """Inside the block of a leader: let the lease last until what is returned is called, which is to be done when
         the entry is in that remote. `None`: there is no lease."""
         for tier in self._written:
-            leases = self._leases.get(tier.place)
+            leases = self._leases.get(tier.identity)
             if leases is not None and key in leases.leading:
                 return tier, leases.keep(key)
         return None
@@ -116,12 +120,12 @@ class Fleet:
     def _keeps_leases(self, tier: RemoteTier) -> bool:
         if tier.keeps_only_new is not None:
             return tier.keeps_only_new
-        known = self._known.get(tier.place)
+        known = self._known.get(tier.identity)
         return known is not None and known.only_new and known.may_delete
 
     def _leases_of(self, tier: RemoteTier) -> FleetLeases:
-        leases = self._leases.get(tier.place)
+        leases = self._leases.get(tier.identity)
         if leases is None:
             made = FleetLeases(tier.blobs, tier.namespaces.write, enforces=True, patience=_PATIENCE)
-            leases = self._leases.setdefault(tier.place, made)
+            leases = self._leases.setdefault(tier.identity, made)
         return leases

@@ -16,17 +16,20 @@ from rewarm.sharing import packs, plans, tuning
 from rewarm.sharing.tier import RemoteTier, key_of
 from rewarm.trust import RefusedEntryError
 
-# What lies beside the entries and is none: plans, packs, leases of hosts that died, what a probe could not remove, and
-# which entries have tuning results for whom. It goes by its age alone; who has such an entry puts its hint there anew.
-HINTS = (plans.FOLDER, packs.FOLDER, "leases", "probes")
+# What lies beside the entries and has bytes that count: packs, which hold small entries once more, and plans.
+COUNTED = (packs.FOLDER, plans.FOLDER)
+
+# What else lies there: leases of hosts that died, what a probe could not remove, and which entries have tuning results
+# for whom. It has next to no bytes and goes by its age alone; who has such an entry puts its hint there anew.
+HINTS = (*COUNTED, "leases", "probes")
 
 
 class Bounds(NamedTuple):
     """What one namespace of a remote may keep; `None` is no bound.
 
     Attributes:
-      max_age: seconds since an entry was put there.
-      max_size: bytes of all entries.
+      max_age: seconds since a blob was put there.
+      max_size: bytes of all entries, packs and plans.
     """
 
     max_age: float | None = None
@@ -113,7 +116,7 @@ def collect(tier: RemoteTier, bounds: Bounds, now: float, *, dry_run: bool) -> I
 
 def chosen(namespace: str, blobs: Iterable[BlobInfo], bounds: Bounds, now: float) -> list[Gone]:
     """What of a namespace is beyond the bounds, the oldest first. What is neither entry nor hint is never touched."""
-    entries: list[Gone] = []
+    counted: list[Gone] = []
     too_old: list[Gone] = []
     for blob in sorted(blobs, key=lambda blob: blob.modified):
         key = key_of(blob.name, namespace)
@@ -123,16 +126,16 @@ def chosen(namespace: str, blobs: Iterable[BlobInfo], bounds: Bounds, now: float
         old = bounds.max_age is not None and now - blob.modified > bounds.max_age
         if old:
             too_old.append(Gone(namespace, name, blob.size, blob.modified, "age"))
-        elif key is not None:
-            entries.append(Gone(namespace, name, blob.size, blob.modified, "size"))
-    return too_old + _too_much(entries, bounds.max_size)
+        elif key is not None or name.partition("/")[0] in COUNTED:
+            counted.append(Gone(namespace, name, blob.size, blob.modified, "size"))
+    return too_old + _too_much(counted, bounds.max_size)
 
 
-def _too_much(entries: list[Gone], max_size: int | None) -> list[Gone]:
+def _too_much(counted: list[Gone], max_size: int | None) -> list[Gone]:
     """The first of these that have to go so that the rest has at most so many bytes."""
-    over = sum(one.size for one in entries) - max_size if max_size is not None else 0
+    over = sum(one.size for one in counted) - max_size if max_size is not None else 0
     gone: list[Gone] = []
-    for one in entries:
+    for one in counted:
         if over <= 0:
             break
         gone.append(one)

@@ -45,7 +45,7 @@ def read(root: Path, tier: RemoteTier) -> Known | None:
     try:
         told = json.loads(small_files.contents(_path(root, tier), _BYTES))
         age = time.time() - float(told["time"])
-        if told["version"] == VERSION and told["place"] == tier.place and 0 <= age < _GOOD_FOR:
+        if told["version"] == VERSION and told["place"] == tier.identity and 0 <= age < _GOOD_FOR:
             return Known(told["only_new"] is True, told["may_delete"] is True)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         pass
@@ -61,7 +61,7 @@ def find_out(root: Path, tier: RemoteTier) -> Known | None:
     if found.only_new is None:
         return None
     known = Known(found.only_new, found.may_delete is True)
-    told = {"version": VERSION, "place": tier.place, "time": time.time(), **known._asdict()}
+    told = {"version": VERSION, "place": tier.identity, "time": time.time(), **known._asdict()}
     path = _path(root, tier)
     with contextlib.suppress(OSError):
         small_files.make_folder(path.parent)
@@ -77,5 +77,5 @@ def _bound(folder: Path) -> None:
 
 
 def _path(root: Path, tier: RemoteTier) -> Path:
-    about = f"{tier.place} {tier.namespaces.write}"
+    about = f"{tier.identity} {tier.namespaces.write}"
     return root / FOLDER / f"{hashlib.sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.json"

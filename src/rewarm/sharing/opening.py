@@ -19,6 +19,7 @@ from rewarm.remote.blobs import Blobs, RemoteError
 from rewarm.remote.guard import Guarded
 from rewarm.remote.opening import open_blobs
 from rewarm.sharing.early import Early
+from rewarm.sharing.made import made_in
 from rewarm.sharing.remotes import Remotes
 from rewarm.sharing.tier import Namespaces, RemoteTier
 from rewarm.sharing.uploads import Uploads
@@ -55,9 +56,10 @@ def open_remotes(
     """
     tiers = open_tiers(in_force, tell, writes=writes, guards=guards)
     writable = None if store.read_only else store
-    uploads = Uploads(None if writable is None else store.root, tiers, _reader(store), tell)
+    made = made_in(store.root, store.shared)
+    uploads = Uploads(None if writable is None else store.root, tiers, _reader(store), tell, made=made.has)
     uploads.resume()
-    return Remotes(tiers, uploads, writable, early)
+    return Remotes(tiers, uploads, writable, early, made)
 
 
 def open_guards(in_force: Settings, tell: Callable[[str], None]) -> list[Guarded]:
@@ -179,6 +181,7 @@ def open_tier(
         fails=in_force.strict and address.errors == "fail",
         keeps_only_new=address.keeps_only_new,
         takes_results=address.write,
+        identity=address.identity,
     )
 
 

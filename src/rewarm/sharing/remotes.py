@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from rewarm.sharing import packs
 from rewarm.sharing.ahead import Ahead
 from rewarm.sharing.early import Early
 from rewarm.sharing.fleet import Fleet
+from rewarm.sharing.made import Made
 from rewarm.sharing.tier import LARGEST, CannotSignError, RemoteTier, Traffic
 from rewarm.sharing.tuning import Fetching
 from rewarm.sharing.uploads import Uploads
@@ -66,15 +67,24 @@ class Remotes:
       uploads: how entries get there.
       store: the local store, or `None` where nothing can be written to it: then nothing is fetched ahead.
       early: what was asked of these remotes for this start; its sources are numbered as `tiers` are.
+      made: which entries were made here, and are signed; by default only what this process publishes.
     """
 
     def __init__(
-        self, tiers: Sequence[RemoteTier], uploads: Uploads, store: LocalStore | None, early: Early | None = None
+        self,
+        tiers: Sequence[RemoteTier],
+        uploads: Uploads,
+        store: LocalStore | None,
+        early: Early | None = None,
+        made: Made | None = None,
     ) -> None:
         self.tiers = tuple(tiers)
         self.uploads = uploads
         self._store = store
+        self._made = made if made is not None else Made(None if store is None else store.root)
         self._came_from: dict[str, str] = {}
+        self._small: dict[str, _Small] = {}
+        self._small_room = packs.MOST * packs.LARGEST
         self._room = _AHEAD_BYTES
         if store is not None and store.bounds.max_size is not None:
             self._room = min(_AHEAD_BYTES, store.bounds.max_size // 2)
@@ -123,6 +133,7 @@ class Remotes:
         Raises:
           RemoteError: it did not arrive in a remote that `fails`; of such a one the program waits for the answer.
         """
+        self._made.add(entry)
         kept = self._fleet.keep(key)
         self.uploads.add(key, None if stored else entry, [tier for tier in self.tiers if not tier.fails])
         try:
@@ -143,7 +154,8 @@ class Remotes:
 
         def owe(tier: RemoteTier, keys: Iterable[str]) -> None:
             for key in keys:
-                self.uploads.add_results(place, key, [tier])
+                if self._was_made(key):
+                    self.uploads.add_results(place, key, [tier])
 
         return Fetching(self.tiers, place, have, take, owe)
 
@@ -172,13 +184,27 @@ class Remotes:
 
     def _fetch(self, key: str, limit: int = LARGEST) -> Fetched | None:
         for number, tier in enumerate(self.tiers):
-            data = tier.get(key, limit=limit)
-            if data is not None:
-                nearer = [one for one in self.tiers[:number] if _asks_no_more(one.posture, tier.posture)]
-                if nearer:  # with its bytes: it is not in the local store yet, and may never be
-                    self.uploads.add(key, data, nearer)
-                return Fetched(data, tier.place)
+            came = tier.fetch(key, limit=limit)
+            if came is not None:
+                self._note_small(key, came.blob, came.namespace, tier)
+                nearer = [one for one in self.tiers[:number] if _may_have(one, came.namespace, tier)]
+                if nearer:
+                    self.uploads.pass_on(key, came.blob, nearer)
+                return Fetched(came.entry, tier.place)
         return None
+
+    def _note_small(self, key: str, blob: bytes, namespace: str, tier: RemoteTier) -> None:
+        """Remember how a small entry lay in a remote: so it may go into a pack, with the signature of its maker."""
+        if len(blob) <= packs.LARGEST_ENTRY and self._small_room >= len(blob) and any(one.writes for one in self.tiers):
+            self._small_room -= len(blob)
+            self._small[key] = _Small(blob, namespace, tier)
+
+    def _was_made(self, key: str) -> bool:
+        """Whether what lies in the local store under this key was made here."""
+        with contextlib.suppress(StoreError, BadEntryError):
+            entry = self._store.get(key, use=False) if self._store is not None else None
+            return entry is not None and self._made.has(entry)
+        return False
 
     def _keep(self, keys: Sequence[str]) -> None:
         """Have an entry in the local store, if any remote has it; in a thread of `Ahead`."""
@@ -209,8 +235,8 @@ class Remotes:
     ) -> Iterator[tuple[list[str], bytes]]:
         """New packs of those of these entries that are small, each with the keys in it; none if they are too few.
 
-        An entry is signed once more for it, so only what this process compiled, or had from a remote that asks for no
-        less than those which are written to.
+        What this process compiled is signed once more for it. What came from a remote goes in as it came, if it lay in
+        the namespace that is written to, in a remote that asks for no less than those which are written to.
 
         Args:
           keys: of entries that are in no pack.
@@ -221,19 +247,29 @@ class Remotes:
         written = [tier for tier in self.tiers if tier.writes]
         if not written:
             return
-        sources = {tier.place for tier in self.tiers if all(_asks_no_more(to.posture, tier.posture) for to in written)}
-        keys = [key for key in keys if key in compiled or self._came_from.get(key) in sources]
+        passed = {
+            key: one.blob
+            for key, one in self._small.items()
+            if all(_may_have(to, one.namespace, one.tier) for to in written)
+        }
+        keys = [key for key in keys if key in compiled or key in passed]
         if len(keys) < max(packs.FEWEST, planned // _PART_OF_PLAN):
             return
-        for blobs in packs.divided(self._blobs_for(written[0], keys), head=head):
+        for blobs in packs.divided(self._blobs_for(written[0], keys, passed), head=head):
             yield list(blobs), packs.pack(blobs)
 
-    def _blobs_for(self, tier: RemoteTier, keys: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """What would be put there of these entries, as far as they are here; nothing where they cannot be signed."""
+    def _blobs_for(
+        self, tier: RemoteTier, keys: Iterable[str], passed: Mapping[str, bytes]
+    ) -> Iterator[tuple[str, bytes]]:
+        """What would be put there of these entries: as they came, or those that are here and were made here; nothing
+        where those cannot be signed."""
         for key in keys:
+            if key in passed:
+                yield key, passed[key]
+                continue
             try:
                 entry = self._store.get(key, use=False) if self._store is not None else None
-                if entry is not None and len(entry) <= packs.LARGEST_ENTRY:
+                if entry is not None and len(entry) <= packs.LARGEST_ENTRY and self._made.has(entry):
                     yield key, tier.as_put(key, entry)
             except (StoreError, BadEntryError):
                 continue
@@ -267,6 +303,7 @@ class Remotes:
         if entry is None:
             return None
         self._came_from[key] = tier.place
+        self._note_small(key, packed.blob, packed.source.namespace, tier)
         return tier.place, entry
 
     def _came(self, key: str, tier: RemoteTier) -> bool:
@@ -294,6 +331,20 @@ class Remotes:
         return None
 
 
+class _Small(NamedTuple):
+    """A small entry as it lay in a remote."""
+
+    blob: bytes
+    namespace: str
+    tier: RemoteTier
+
+
+def _may_have(tier: RemoteTier, namespace: str, source: RemoteTier) -> bool:
+    """Whether an entry of a source may go on to another remote as it is: a signature is for one namespace, and what was
+    accepted from a remote that asks for less is nothing for one that asks for more."""
+    return namespace == tier.namespaces.write and _asks_no_more(tier.posture, source.posture)
+
+
 def _asks_no_more(nearer: Posture, source: Posture) -> bool:
-    """Whether what was accepted from one remote would be from the other: else our signature would make it so."""
+    """Whether what was accepted from one remote would be from the other."""
     return nearer.takes_unsigned >= source.takes_unsigned and nearer.takes_strangers >= source.takes_strangers

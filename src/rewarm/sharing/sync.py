@@ -14,10 +14,15 @@ from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError
 from rewarm.sharing import tuning
+from rewarm.sharing.made import Made, made_in
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store import LocalStore
+from rewarm.trust import RefusedEntryError
 
 _THREADS = 8
+
+# Why an entry was passed over: a signature of ours would say that we made it.
+NOT_MADE = "not made here"
 
 
 class Sent(NamedTuple):
@@ -34,17 +39,31 @@ class Sent(NamedTuple):
     problem: str | None
 
 
-def push(store: LocalStore, tier: RemoteTier, keys: Iterable[str]) -> Iterator[Sent]:
+def push(
+    store: LocalStore, tier: RemoteTier, keys: Iterable[str], *, others: bool = False, verify: bool = False
+) -> Iterator[Sent]:
     """Send these entries, but for those that the remote has in the namespace that is written to.
 
     A remote that cannot list is sent all of them.
+
+    Args:
+      others: send, and so sign, what was not made here, too; without it such entries are passed over.
+      verify: fetch what the remote has, and send anew what would be refused (another key, damage).
 
     Raises:
       RemoteError: it is not there, or there is no answer.
     """
     there = _listed(tier, (tier.namespaces.write,))
-    wanted = [key for key in keys if there is None or key not in there]
-    return _all(wanted, lambda key: Sent(key, "push", _push(store, tier, key)))
+    wanted = [key for key in keys if there is None or key not in there or (verify and not _is_good(tier, key))]
+    made = made_in(store.root, store.shared)
+    return _all(wanted, lambda key: Sent(key, "push", _push(store, tier, key, None if others else made)))
+
+
+def _is_good(tier: RemoteTier, key: str) -> bool:
+    try:
+        return tier.header(tier.namespaces.write, key) is not None
+    except (RefusedEntryError, BadEntryError):
+        return False
 
 
 def pull(store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
@@ -72,11 +91,13 @@ def _all(keys: list[str], send: Callable[[str], Sent]) -> Iterator[Sent]:
         yield from pool.map(send, keys)
 
 
-def _push(store: LocalStore, tier: RemoteTier, key: str) -> str | None:
+def _push(store: LocalStore, tier: RemoteTier, key: str, made: Made | None) -> str | None:
     try:
         entry = store.get(key, use=False)
         if entry is None:
             return "it is gone"
+        if made is not None and not made.has(entry):
+            return NOT_MADE
         tier.put(key, entry)
         place = tuning.place_of(open_entry(entry, key).header)
         if place is not None:

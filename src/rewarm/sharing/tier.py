@@ -89,6 +89,20 @@ class Traffic:
     bytes_written: int = 0
 
 
+class Came(NamedTuple):
+    """An entry that came from a remote.
+
+    Attributes:
+      entry: checked and trusted.
+      blob: as it lies there: with the signature of who made it.
+      namespace: where it lay.
+    """
+
+    entry: bytes
+    blob: bytes
+    namespace: str
+
+
 class RemoteTier:
     """Entries in one remote. Safe for any number of threads.
 
@@ -103,9 +117,11 @@ class RemoteTier:
       keeps_only_new: whether remotes of this kind leave a blob that is there when a put says so; `None`: some do.
       takes_results: whether tuning results are put there, as those of each process of a job are, where executables are
         one process's; by default what `writes` says.
+      identity: tells it from others of the same `place`, such as one bucket's name at two endpoints; by default its
+        place.
 
     Attributes:
-      blobs, namespaces, posture, writes, fails, keeps_only_new, takes_results: see above.
+      blobs, namespaces, posture, writes, fails, keeps_only_new, takes_results, identity: see above.
       round_trip: what the quickest look-up took that found nothing, in seconds; 0 before the first. The others waited
         for their turn, too.
     """
@@ -122,6 +138,7 @@ class RemoteTier:
         fails: bool = False,
         keeps_only_new: bool | None = False,
         takes_results: bool | None = None,
+        identity: str = "",
     ) -> None:
         self.blobs = blobs
         self.namespaces = namespaces
@@ -130,6 +147,7 @@ class RemoteTier:
         self.fails = fails
         self.keeps_only_new = keeps_only_new
         self.takes_results = writes if takes_results is None else takes_results
+        self.identity = identity or blobs.place
         self.round_trip = 0.0
         self._keyring = keyring
         self._tell = tell
@@ -154,7 +172,16 @@ class RemoteTier:
             return Traffic(self.place, refused=dict(self._refused), failures=dict(self._failures), **self._counts)
 
     def get(self, key: str, *, limit: int = LARGEST, again: bool = False) -> bytes | None:
-        """The bytes of a checked entry that may be trusted, or `None`, whatever the reason.
+        """The bytes of a checked entry that may be trusted; see `fetch`.
+
+        Raises:
+          RemoteError: there is no answer, and this remote `fails`.
+        """
+        came = self.fetch(key, limit=limit, again=again)
+        return came.entry if came is not None else None
+
+    def fetch(self, key: str, *, limit: int = LARGEST, again: bool = False) -> Came | None:
+        """A checked entry that may be trusted, or `None`, whatever the reason.
 
         Of more than `limit` bytes nothing is fetched. A look that is one of many, by who waits for the entry, says
         `again`, and counts only if it finds something.
@@ -175,7 +202,7 @@ class RemoteTier:
                 continue  # it is this blob's trouble
             if blob is not None and (entry := self._accepted(blob, key, namespace)) is not None:
                 self._count(hits=1, bytes_read=len(entry))
-                return entry
+                return Came(entry, blob, namespace)
             if blob is None:
                 took = time.perf_counter() - since
                 self.round_trip = min(self.round_trip or took, took)
@@ -217,6 +244,19 @@ class RemoteTier:
             self.blobs.put(name_of(self.namespaces.write, key), blob, only_new=False)
         except RemoteError as error:
             self._count_failure(error, tell=False)  # the guard does, when writing is refused
+            raise
+        self._count(written=1, bytes_written=len(blob))
+
+    def put_as_it_came(self, key: str, blob: bytes) -> None:
+        """Put an entry of somebody else's, in the form in which it lay in this namespace of another remote.
+
+        Raises:
+          RemoteError: it is not there.
+        """
+        try:
+            self.blobs.put(name_of(self.namespaces.write, key), blob, only_new=False)
+        except RemoteError as error:
+            self._count_failure(error, tell=False)
             raise
         self._count(written=1, bytes_written=len(blob))
 

@@ -40,6 +40,9 @@ _HELD_BYTES = 256 << 20
 # After a failure a remote is left alone for this long, in seconds, doubled each time up to the second.
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
+# Before the key of an entry that goes on as it came; no name within a namespace begins so.
+_AS_IT_CAME = "="
+
 # How often `drain` says that it still waits, in seconds.
 _BEAT = 0.5
 
@@ -53,6 +56,8 @@ class Uploads:
       read: the bytes of an entry of the local store, or `None`.
       tell: says one line to the user.
       threads: how many entries go to one remote at the same time.
+      made: whether an entry of the local store was made here. Others are not signed, so they do not go: what lies under
+        a key when its turn comes need not be what lay there when it was queued.
     """
 
     def __init__(
@@ -63,9 +68,16 @@ class Uploads:
         tell: Callable[[str], None],
         *,
         threads: int = 4,
+        made: Callable[[bytes], bool] = lambda _: True,
     ) -> None:
         self._root = root
-        self._all = [Queue(root, tier, read, tell, threads) for tier in tiers if tier.writes or tier.takes_results]
+
+        def read_if_made(key: str) -> bytes | None:
+            data = read(key)
+            return data if data is not None and made(data) else None
+
+        taking = [tier for tier in tiers if tier.writes or tier.takes_results]
+        self._all = [Queue(root, tier, read_if_made, tell, threads) for tier in taking]
         self._queues = [queue for queue in self._all if queue.tier.writes]
 
     def announce(self, key: str) -> None:
@@ -78,6 +90,12 @@ class Uploads:
         for queue in self._queues:
             if tiers is None or queue.tier in tiers:
                 queue.add(key, entry)
+
+    def pass_on(self, key: str, blob: bytes, tiers: Collection[RemoteTier]) -> None:
+        """An entry that somebody else made is to go to these remotes, as it is; it may get lost."""
+        for queue in self._queues:
+            if queue.tier in tiers:
+                queue.add_hint(f"{_AS_IT_CAME}{key}", blob)
 
     def add_hint(self, name: str, data: bytes) -> None:
         """Something that is no entry is to go to all remotes, under a name within their namespace; it may get lost."""
@@ -147,7 +165,7 @@ class Queue:
         threads: int,
     ) -> None:
         self.tier = tier
-        self.markers = Markers(root, f"{tier.place} {tier.namespaces.write}")
+        self.markers = Markers(root, f"{tier.identity} {tier.namespaces.write}")
         self._read = read
         self._tell = tell
         self._most_threads = threads
@@ -168,6 +186,7 @@ class Queue:
         self._hurries = False
         self._hopeless = False
         self._off = False
+        self._too_large_told = False
 
     def add(self, key: str, entry: bytes | None) -> None:
         """An entry is to go there; see `Uploads.add`."""
@@ -288,8 +307,9 @@ class Queue:
             return None
         try:
             self._put(key, data)
-        except TooLargeError:  # it never will be
+        except TooLargeError as error:  # it never will be
             self.markers.remove(key)
+            self._tell_too_large(key, data, error)
         except RemoteError as error:
             return error
         except BadEntryError:  # damaged since: the next that asks for it puts it aside and makes it anew
@@ -298,9 +318,20 @@ class Queue:
             self.markers.remove(key)
         return None
 
+    def _tell_too_large(self, key: str, data: bytes, error: TooLargeError) -> None:
+        name = key.removeprefix(_AS_IT_CAME)
+        if is_key(name) and not self._too_large_told:
+            self._too_large_told = True
+            self._tell(
+                f"{self.tier.place}: entry {name[:12]} of {len(data)} bytes is {error.reason} and does not go there; "
+                "more of this kind are only counted. Raise its limit, then rewarm sync push"
+            )
+
     def _put(self, name: str, data: bytes) -> None:
         if is_key(name):
             self.tier.put(name, data)
+        elif name.startswith(_AS_IT_CAME):
+            self.tier.put_as_it_came(name.removeprefix(_AS_IT_CAME), data)
         elif tuning.is_hint(name):
             tuning.put_hint(self.tier, name)
         else:

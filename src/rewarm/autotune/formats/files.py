@@ -11,6 +11,7 @@ link is a finding, since it can lead anywhere and a writer of this room never ma
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,9 @@ from rewarm.small_files import PRIVATE, Modes
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _THREADS = 8
+
+# In one folder: more than all entries that are ever read.
+MOST_NAMES = 400_000
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -138,11 +142,13 @@ def listed(folder: str) -> Iterator[os.DirEntry[str]]:
     """What a folder holds, by name.
 
     Raises:
-      TuningFormatError: it cannot be listed; the finding has the path.
+      TuningFormatError: it cannot be listed, or holds more than `MOST_NAMES`; the finding has the path.
     """
     try:
         with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda one: one.name)
+            entries = sorted(itertools.islice(found, MOST_NAMES + 1), key=lambda one: one.name)
     except OSError as wrong:
         raise TuningFormatError(_unreadable(folder, wrong)) from None
+    if len(entries) > MOST_NAMES:
+        raise TuningFormatError(error("too-many", Place(folder), f"a folder of at most {MOST_NAMES} files", "more"))
     yield from entries

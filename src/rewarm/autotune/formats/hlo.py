@@ -4,17 +4,20 @@ Not promised: a parse of HLO. Lines are looked at one by one, and what they do n
 here must do without an answer.
 
 A legacy key has the computation that a fusion calls, or the instruction itself for anything else (a custom call). A new
-key's text, where anyone has it, is the instruction with its computation inside.
+key's text, where anyone has it, is the instruction with its computation inside. A lock file has one line of that: the
+instruction, then the operations inside (`autotune.lock.saying`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _OPERATION = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _NEW_FUSION = re.compile(r"^\(?[a-z0-9]+\[.* fusion\(", re.MULTILINE)
+_LISTED = re.compile(r": ((?:[a-z][a-z0-9-]*(?:, |$))+)$")
 _PARAMETER = re.compile(r"parameter\((\d+)\)")
 
 _DOTS = frozenset({"dot", "scaled-dot", "ragged-dot"})
@@ -59,8 +62,16 @@ def instruction(text: str) -> Instruction | None:
     name = _operation(text.partition(" = ")[2] or text)
     if not name:
         return None
+    if name == "fusion":  # without its computation it is a lock file's line
+        return Instruction(True, frozenset(_named_behind(text)), "")
     target = _TARGET.search(text)
     return Instruction(False, frozenset({name}), target[1] if target else "")
+
+
+def _named_behind(text: str) -> Iterator[str]:
+    """The operations behind the last colon of a lock file's line; none where there are none."""
+    listed = _LISTED.search(text)
+    yield from listed[1].split(", ") if listed else ()
 
 
 def _operation(text: str) -> str:

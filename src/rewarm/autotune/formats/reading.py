@@ -355,7 +355,9 @@ class _Folder:
 
     def _other(self, one: os.DirEntry[str]) -> None:
         """What is being written, by XLA or by rewarm, has a dot in front."""
-        if not one.name.startswith("."):
+        if one.is_symlink() and keys.is_device(one.name):
+            self.findings.append(_link_or(one, error("not-a-file", Place(one.path), "a folder", "a link")))
+        elif not one.name.startswith("."):
             self._stray(one.path, "tuning files", "another file")
 
     def _stray(self, path: str, expected: str, found: str) -> None:
@@ -364,7 +366,8 @@ class _Folder:
 
 def _link_or(one: os.DirEntry[str], finding: Finding) -> Finding:
     if one.is_symlink():
-        return warning("link", finding.place, "a file of its own (links inside a folder are not followed)", "a link")
+        expected = "a file or folder of its own (XLA follows links inside a folder, rewarm does not)"
+        return warning("link", finding.place, expected, "a link")
     return finding
 
 

@@ -83,6 +83,28 @@ def serialised(entry: TuningEntry, *, lossy: bool = False) -> bytes:
     return _binary(_record(entry))
 
 
+def lost(entries: Iterable[TuningEntry], format: Format) -> Iterator[Finding]:  # noqa: A002
+    """What is lost of entries where `lossy` allows it: fields that are not known, which text has no names for.
+
+    Of a legacy directory's files some have no room for such a field at all: they hold the result of an entry alone.
+
+    Raises:
+      TuningFormatError: an entry cannot be written.
+    """
+    if not format.is_text:
+        return
+    for entry in entries:
+        record = records.to_legacy(entry) if entry.family is Family.LEGACY else _record(entry)
+        for said in dict.fromkeys(binary.unknown_fields(record)):
+            expected = f"only fields that are known: {format.value} has no place for others"
+            yield error("unknown-field", _place(entry), expected, said)
+
+
+def unknown_in_header(header: Header, family: Family) -> tuple[str, ...]:
+    """Fields of a file that are not known, in words."""
+    return tuple(dict.fromkeys(binary.unknown_fields(records.file_of([], header, family))))
+
+
 def fusion_path(entry: TuningEntry) -> str:
     """Where in a directory an entry's file lies, with "/" between the parts.
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from rewarm import settings
 from rewarm.autotune import describing, targets, xla_flags
-from rewarm.autotune.coverage import Coverage, State, Surplus, Verdict
+from rewarm.autotune.coverage import Coverage, Reason, State, Surplus, Verdict
 from rewarm.autotune.formats import Family
-from rewarm.autotune.sources import is_cache
+from rewarm.autotune.sources import is_cache, is_lock, of_xla
 from rewarm.cli.autotune.inputs import loaded, wrong_usage
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json, table
 from rewarm.jax_adapter.plan_coverage import Checked, check
@@ -70,42 +71,97 @@ def command(
         only=only or None,
         tell=lambda name: click.echo(f"compiling {name}", err=True),
     )
-    again = regenerating(plan, done, caches, directory)
+    if caches and is_lock(caches[0]):
+        again = lock_command(plan, done, caches[0], lock_options(target, topology, only), None)
+    else:
+        again = regenerating(plan, done, caches, directory)
     if as_json:
-        print_json({"plan": plan, "target": target, "topology": topology, **plain(done), "command": again})
+        told = {"plan": plan, "target": target, "topology": topology}
+        print_json({**told, **plain(done), "command": again.line, "command_does": again.does})
     else:
         show(plan, done, again, show_all=show_all)
     if not done.is_complete:
         raise SystemExit(FOUND_BAD)
 
 
-def regenerating(plan: str, done: Checked, caches: Iterable[Path], directory: str | None) -> str:
-    """The command that tunes what is missing, and no more, on a machine with such a GPU; "" where nothing is.
+class Again(NamedTuple):
+    """A command line, for a machine with such a GPU, and what it does; "" where there is nothing to do."""
 
-    XLA serves what is there and tunes the rest, of the programs that need it.
+    line: str = ""
+    does: str = ""
+
+
+_MISSING = "tunes what is missing"
+# What XLA would fail with, or take: nobody can tune beside it.
+_IN_THE_WAY = (Reason.CORRUPT, Reason.OTHER_FORMAT)
+
+
+def regenerating(plan: str, done: Checked, caches: Iterable[Path], directory: str | None) -> Again:
+    """The command that tunes what is missing, and no more.
+
+    XLA serves what is there and tunes the rest, of the programs that need it. A file that it cannot load is left alone,
+    and the whole plan tuned into another; corrupt files of a folder are moved out of it first.
     """
-    if done.coverage.is_complete:
-        return ""
-    wanted = [part for name in done.coverage.programs for part in ("--only", name)]
-    program = shlex.join(["python", "-m", "rewarm.jax_adapter.plans", plan, *wanted])
+    judged = done.coverage
+    if judged.is_complete or all(
+        one.reason is Reason.LINK for one in judged.verdicts if one.state is not State.COVERED
+    ):
+        return Again()
+    program = shlex.join([*_PROGRAM, plan, *_only(judged.programs)])
     cache = next(iter(caches), None)
     if cache is None or is_cache(cache):
         root = settings.directory_of_command(directory) if cache is None else cache
-        return f"rewarm autotune run --dir {shlex.quote(str(root))} -- {program}"
-    flags = _format_flag(done)
+        return Again(f"rewarm autotune run --dir {shlex.quote(str(root))} -- {program}", _MISSING)
+    cache, flags = of_xla(cache), _format_flag(done)
     if os.path.isdir(cache):  # noqa: PTH112 - unlike Path.is_dir it never raises
-        return f"{_flags({xla_flags.DIRECTORY: str(cache), **flags})} {program}"
-    tuned = cache.with_name(f"{cache.stem}.tuned.pb")
+        line = f"{_flags({xla_flags.DIRECTORY: str(cache), **flags})} {program}"
+        bad = _in_the_way(judged, cache)
+        return (
+            Again(f"{_moved(bad, cache)} && {line}", f"moves what is corrupt aside and {_MISSING}")
+            if bad
+            else (Again(line, _MISSING))
+        )
+    tuned = _free(cache.with_name(f"{cache.stem}.tuned.pb"))
+    if judged.broken or any(one.reason in _IN_THE_WAY for one in judged.verdicts):
+        every = shlex.join([*_PROGRAM, plan, *_only(one.name for one in done.programs)])
+        does = f"tunes these programs anew, into {tuned}, since XLA cannot be given {cache}"
+        return Again(f"{_flags({xla_flags.DUMP: str(tuned), **flags})} {every}", does)
     named = {xla_flags.LOAD: str(cache), xla_flags.DUMP: str(tuned), **flags}
     merge = shlex.join(["rewarm", "autotune", "merge", str(cache), str(tuned), "-o", str(cache), "--force"])
-    return f"{_flags(named)} {program} && {merge}"
+    return Again(f"{_flags(named)} {program} && {merge}", _MISSING)
+
+
+_PROGRAM = ("python", "-m", "rewarm.jax_adapter.plans")
+
+
+def _only(names: Iterable[str]) -> list[str]:
+    return [part for name in names for part in ("--only", name)]
+
+
+def _in_the_way(judged: Coverage, folder: Path) -> list[str]:
+    """Files of a folder that are corrupt, the needed and the others: XLA may take any of them."""
+    entries = [one.entry for one in judged.verdicts if one.reason is Reason.CORRUPT]
+    entries += [one.entry for one in judged.surplus if one.reason is Reason.CORRUPT]
+    paths = [entry.source.path for entry in entries if entry is not None]
+    return sorted({path for path in paths if path.startswith(f"{folder}{os.sep}")})
+
+
+def _moved(paths: Sequence[str], folder: Path) -> str:
+    aside = str(_free(folder.with_name(f"{folder.name}.corrupt")))
+    return shlex.join(["mkdir", aside]) + " && " + shlex.join(["mv", "--", *paths, aside])
+
+
+def _free(path: Path) -> Path:
+    """The path, or with a number where something is there already."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(one for one in itertools.chain([path], names) if not os.path.lexists(one))
 
 
 def _format_flag(done: Checked) -> dict[str, str]:
     reader = done.coverage.reader
     if reader.family is reader.build.default:
         return {}
-    return {"xla_gpu_use_new_autotune_cache_format": str(reader.family is Family.NEW).lower()}
+    return {xla_flags.NEW_FORMAT: str(reader.family is Family.NEW).lower()}
 
 
 def _flags(named: dict[str, str]) -> str:
@@ -159,15 +215,33 @@ def _plain_surplus(one: Surplus) -> dict[str, Any]:
     return {"name": name, "reason": reason, "words": one.words or None, "backend": entry.backend, "source": source}
 
 
-def lock_command(plan: str, done: Checked, held: Path, target: str) -> str:
-    """The commands that bring a lock up to date, where the cache directory of a machine with such a GPU is at hand."""
-    if done.coverage.is_complete:
-        return ""
-    lock = shlex.join(["rewarm", "autotune", "lock", plan, "--target", target, "-o", str(held), "--force"])
-    return f"{regenerating(plan, done, (), None)} && {lock}"
+def lock_options(target: str, topology: str, only: Iterable[str]) -> list[str]:
+    """Options of `lock` as they are typed, where they are not the defaults."""
+    return ["--target", target, *([] if topology == "1x1x1" else ["--topology", topology]), *_only(only)]
 
 
-def show(plan: str, done: Checked, again: str = "", *, show_all: bool = False) -> None:
+def lock_command(plan: str, done: Checked, held: Path, options: Sequence[str], directory: str | None) -> Again:
+    """The commands that bring a lock up to date, through the cache directory of a machine with such a GPU.
+
+    What is pinned is brought into the directory, so XLA serves it and tunes the rest, unless the lock is corrupt or for
+    another build; then all is tuned that is not in the directory.
+    """
+    tune = regenerating(plan, done, (), directory)
+    if not tune.line:
+        return Again()
+    root = str(settings.directory_of_command(directory))
+    judged = done.coverage
+    amiss = (Reason.CORRUPT, Reason.OTHER_BUILD, Reason.OTHER_GPU, Reason.OTHER_FORMAT)
+    reasons = [*(one.reason for one in judged.verdicts), *(one.reason for one in judged.surplus)]
+    is_sound = not judged.broken and not any(reason in amiss for reason in reasons)
+    known = [str(held)] if is_sound else []
+    lines = [shlex.join(["rewarm", "autotune", "import", *known, "--dir", root])] if known else []
+    lines.append(tune.line)
+    lines.append(shlex.join(["rewarm", "autotune", "lock", plan, *known, root, *options, "-o", str(held), "--force"]))
+    return Again(" && ".join(lines), "tunes what is missing and writes the lock anew")
+
+
+def show(plan: str, done: Checked, again: Again = Again(), *, show_all: bool = False) -> None:  # noqa: B008 - a tuple
     """The answer for people."""
     judged = done.coverage
     for line in _head(plan, judged):
@@ -183,13 +257,13 @@ def show(plan: str, done: Checked, again: str = "", *, show_all: bool = False) -
         table(("state", "reason", "fusion", "program", "what", ""), (_row(one) for one in rows))
     for line in _surplus_lines(judged, show_all=show_all):
         click.echo(line)
-    if again:
-        click.echo(f"\nOn a machine with this GPU, this tunes what is missing:\n  {again}")
+    if again.line:
+        click.echo(f"\nOn a machine with this GPU, this {again.does}:\n  {again.line}")
 
 
 def _head(plan: str, judged: Coverage) -> Iterator[str]:
     reader = judged.reader
-    default = "" if reader.family is reader.build.default else ", which this JAX must be told to use"
+    default = "" if reader.family is reader.build.default else ", which are not its default"
     device = reader.device.name or reader.device.text
     yield f"{plan} for {device}, JAX {reader.build.jax}, {reader.family} formats{default}"
     counts = ", ".join(f"{len(judged.of(state))} {state}" for state in (State.COVERED, State.MISSING, State.STALE))

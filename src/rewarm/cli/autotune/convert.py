@@ -43,7 +43,8 @@ def command(
 ) -> None:
     """Write the entries of a file, folder, lock file or cache directory in another of XLA's formats.
 
-    Within a family (legacy, new) nothing is lost, but a legacy folder needs --jax for entries of version 0, and one
+    Within a family (legacy, new) nothing is lost unasked, but text has no room for unknown fields, a folder none for
+    what stands beside the entries of a file, a legacy folder needs --jax for entries of version 0, and one
     that is read needs --keys, since its files do not say what they are for. Between the families --jax and --target
     say what the texts and fingerprints stand for, and not all fusions can be converted. Ends with 1, and writes
     nothing, where something cannot be.
@@ -52,8 +53,7 @@ def command(
     wish = Wish(out, to, means(jax, target), keys, lossy, force)
     found = loaded([path], None)
     broken = refuse_broken(found, wish)
-    header = found[0].reading.header if len(found) == 1 else None
-    written = write(chosen_entries(found, wanted), wish, header, broken)
+    written = write(chosen_entries(found, wanted), wish, found, broken)
     left_out = [str(finding) for finding in written.left_out]
     if as_json:
         told = {"output": out, "format": written.format.value, "entries": written.count, "left_out": left_out}

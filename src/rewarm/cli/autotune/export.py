@@ -55,7 +55,7 @@ def command(
     merged = merge(chosen_entries(found, wanted), build=wish.means.build)
     if not merged.entries:
         raise click.ClickException("the cache directory has no such results; nothing was written")
-    written = write(merged.entries, wish, None, broken)
+    written = write(merged.entries, wish, found, broken)
     told = {
         "output": out,
         "format": written.format.value,

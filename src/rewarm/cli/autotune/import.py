@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,23 @@ import click
 
 from rewarm import settings
 from rewarm.autotune import batches, checked, describing, selecting, targets
-from rewarm.autotune.formats import BUILDS, Device, Family, TuningEntry, device_of_legacy, with_keys
+from rewarm.autotune.formats import (
+    BUILDS,
+    Conversion,
+    Device,
+    Family,
+    Format,
+    TuningEntry,
+    convert,
+    device_of_legacy,
+    with_keys,
+)
 from rewarm.autotune.formats import build_of as known_build
-from rewarm.autotune.places import Place, build_id, jax_of, place_of, place_of_unknown
+from rewarm.autotune.formats.writing import lost
+from rewarm.autotune.places import Place, build_id, family_of, jax_of, place_of, place_of_unknown
 from rewarm.autotune.sources import Loaded
 from rewarm.cli.autotune.inputs import chosen_entries, filter_options, loaded, paths_argument, wrong_usage
+from rewarm.cli.autotune.output import fingerprints, is_named, lost_of_headers
 from rewarm.cli.common import directory_option, json_option, print_json, table
 from rewarm.store import LocalStore
 
@@ -65,6 +77,7 @@ def command(
 ) -> None:
     """Take the results of files, folders and lock files into the cache directory, each into its GPU's place.
 
+    Results of the formats that the build does not use are converted, as `rewarm autotune convert` does it.
     They are merged with what is there, by the rule of `rewarm autotune merge`. They also become an entry of the store,
     which goes to remotes and into bundles as all entries do.
     """
@@ -75,6 +88,7 @@ def command(
     name = _build(build)
     entries = _named(chosen_entries(found, wanted))
     good, left_out = _sound(found, entries, name, targets.device(target) if target is not None else None)
+    left_out += _lost(found, good)
     _refuse(left_out, lossy)
     if not good:
         raise click.ClickException("there are no results to take; nothing was changed")
@@ -110,18 +124,46 @@ def _build(name: str | None) -> str:
 def _sound(
     found: Iterable[Loaded], entries: Iterable[TuningEntry], build: str, device: Device | None
 ) -> tuple[list[tuple[Device, TuningEntry]], list[str]]:
-    """What can be taken, each with its device, and why the rest cannot."""
+    """What can be taken, each with its device and in a format that the build uses, and why the rest cannot."""
     left_out = [str(finding) for one in found for finding in one.broken]
     means = checked.Means(build=known_build(jax_of(build)))
+    listed = list(entries)
+    fusions = fingerprints(entry for entry in listed if is_named(entry))
     good = []
-    for entry in entries:
-        known = _device_of(entry, device)
-        why = "nothing says its GPU: name it with --target" if known is None else checked.first_error((entry,), means)
-        if known is None or why:
-            left_out.append(f"{entry.source.path}, entry {entry.source.index}: {why}")
-        else:
-            good.append((known, entry))
+    for given in listed:
+        known = _device_of(given, device)
+        if known is None:
+            left_out.append(f"{_where(given)}: nothing says its GPU: name it with --target")
+            continue
+        done = _as_used(given, build, device, fusions)
+        left_out += [f"{finding}; {build} uses the {family_of(build)} formats" for finding in done.findings]
+        for entry in done.entries:
+            if why := checked.first_error((entry,), means):
+                left_out.append(f"{_where(entry)}: {why}")
+            else:
+                good.append((known, entry))
     return good, left_out
+
+
+def _where(entry: TuningEntry) -> str:
+    return f"{entry.source.path}, entry {entry.source.index}"
+
+
+def _as_used(entry: TuningEntry, build: str, device: Device | None, fusions: Mapping[str, str]) -> Conversion:
+    """An entry in the family that a build uses; what it does not look at would serve nothing in its place."""
+    family = family_of(build)
+    if family in (None, entry.family):
+        return Conversion((entry,), ())
+    form = Format.NEW_DIRECTORY if family is Family.NEW else Format.LEGACY_DIRECTORY
+    return convert((entry,), form, build=known_build(jax_of(build)), device=device, fusions=fusions)
+
+
+def _lost(found: Iterable[Loaded], good: Iterable[tuple[Device, TuningEntry]]) -> list[str]:
+    """What the cache directory has no room for, of files and of entries that are taken."""
+    listed = [entry for _, entry in good]
+    legacy = [entry for entry in listed if entry.family is Family.LEGACY]
+    form = Format.LEGACY_DIRECTORY if legacy else Format.NEW_DIRECTORY
+    return [str(one) for one in (*lost_of_headers(found, None, form), *lost(legacy, Format.LEGACY_DIRECTORY))]
 
 
 def _device_of(entry: TuningEntry, device: Device | None) -> Device | None:
@@ -163,8 +205,7 @@ def _take(good: Iterable[tuple[Device, TuningEntry]], build: str, root: Path, te
 
 
 def _place(root: Path, build: str, device: Device, entry: TuningEntry) -> Place:
-    known = known_build(jax_of(build))
-    family = known.default if known is not None else entry.family
+    family = family_of(build) or entry.family
     prefix, _, fingerprint = device.text.partition(" ")
     if prefix == "fingerprint":
         return place_of_unknown(root, build, "", family, fingerprint=fingerprint)
@@ -184,7 +225,7 @@ def _into(store: LocalStore, place: Place, entries: list[TuningEntry], texts: di
     def keep(fresh: tuple[TuningEntry, ...]) -> None:
         nonlocal key
         key, data = batches.sealed(place, fresh, producer={"rewarm": __version__}, program="rewarm autotune import")
-        batches.keep(store, place, key, data)
+        batches.keep(store, place, key, data, made=True)
 
     place.collect(keep)
     return _Taken(place, len(entries), new, key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -24,7 +25,7 @@ _MODE = 0o644  # it is for a repository
 
 
 @click.command()
-@click.argument("sources", nargs=-1, required=True, metavar="[PLAN] [CACHE]...")
+@click.argument("sources", nargs=-1, metavar="[PLAN] [CACHE]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The lock file to write.")
 @click.option(
     "--check", "held", type=click.Path(path_type=Path), metavar="FILE", help="A lock file to check PLAN with."
@@ -66,8 +67,13 @@ def command(
         raise click.UsageError("name the file to write with -o, or the one to check with --check")
     if held is not None:
         if plan is None:
-            raise click.UsageError("--check is for a plan: module:function or path/file.py:function")
-        _check(plan, held, target, topology, only, as_json=as_json)
+            raise click.UsageError(
+                "--check needs the plan that the lock file is to cover: rewarm autotune lock PLAN --check FILE, with "
+                "PLAN module:function or path/file.py:function"
+            )
+        if paths:
+            raise click.UsageError(f"--check looks at the lock file alone, and not at {paths[0]}")
+        _check(plan, held, target, _More(topology, only, directory), as_json=as_json)
         return
     assert output is not None
     if target is None:
@@ -80,7 +86,7 @@ def command(
     else:
         if jax is not None:
             raise click.UsageError("--jax is for caches alone: a plan is compiled by the JAX that is installed here")
-        done = check(plan, target, found, topology=topology, only=only or None, tell=_tell)
+        done = check(plan, target, found, topology=topology, only=only or None, tell=_tell, to_lock=True)
         made = _of_plan(plan, done, partial=partial)
     small_files.replace(output, lock.written(made).encode(), _MODE, durable=True)
     _say(made, output, done, as_json=as_json)
@@ -111,6 +117,9 @@ def _of_caches(found: list[Loaded], target: str, jax: str | None) -> lock.Lock:
     entries = [one for one in serving if one.fusion is not None]
     if serving and not entries:
         raise click.ClickException("the files of a legacy folder do not say their fusions; name the plan, too")
+    if not entries:
+        device = reader.device.name or reader.device.text
+        raise click.ClickException(f"no lock was written: no result there serves {device} and JAX {build.jax}")
     return lock.pinned(
         _one_each(entries), reader.device, build.jax, {k: lock.saying(v) for k, v in _texts(found).items()}
     )
@@ -134,6 +143,8 @@ def _of_plan(plan: str, done: Checked, *, partial: bool) -> lock.Lock:
     if not done.is_complete and not partial:
         checking.show(plan, done)
         raise click.ClickException("no lock was written: it would not cover the plan; --partial writes it")
+    if not judged.entries:
+        raise click.ClickException(f"no lock was written: there is no fusion of {plan} with a result to pin")
     says = {one.needed.fusion(reader.family): one.needed.says for one in judged.verdicts}
     return lock.pinned(_one_each(judged.entries), reader.device, reader.build.jax, says)
 
@@ -148,17 +159,26 @@ def _say(made: lock.Lock, output: Path, done: Checked | None, *, as_json: bool) 
     click.echo(f"{output}: {len(made.entries)} fusions for {device}, JAX {made.build}, {made.family} formats")
 
 
-def _check(plan: str, held: Path, target: str | None, topology: str, only: tuple[str, ...], *, as_json: bool) -> None:
+class _More(NamedTuple):
+    """Options that are as for writing."""
+
+    topology: str
+    only: tuple[str, ...]
+    directory: str | None
+
+
+def _check(plan: str, held: Path, target: str | None, more: _More, *, as_json: bool) -> None:
     known = lock.read(held)
     build = installed().build
     if known.build != build.jax:
         click.echo(f"{held} is for JAX {known.build}, and JAX {build.jax} is installed here", err=True)
-    done = check(
-        plan, target or _target_of(known.device, held), loaded([held], None), topology=topology, only=only or None
-    )
-    again = checking.lock_command(plan, done, held, target or _target_of(known.device, held))
+    target = target or _target_of(known.device, held)
+    done = check(plan, target, loaded([held], None), topology=more.topology, only=more.only or None)
+    options = checking.lock_options(target, more.topology, more.only)
+    again = checking.lock_command(plan, done, held, options, more.directory)
     if as_json:
-        print_json({"plan": plan, "lock": str(held), "digest": known.digest, **checking.plain(done), "command": again})
+        told = {"plan": plan, "lock": str(held), "digest": known.digest}
+        print_json({**told, **checking.plain(done), "command": again.line, "command_does": again.does})
     else:
         checking.show(plan, done, again)
     if not done.is_complete or known.build != build.jax:

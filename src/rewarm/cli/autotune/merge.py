@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from rewarm.autotune import describing, selecting
-from rewarm.autotune.formats import Header, TuningEntry
+from rewarm.autotune.formats import TuningEntry
 from rewarm.autotune.merging import Conflict, Merged, merge
-from rewarm.autotune.sources import Loaded
 from rewarm.cli.autotune.inputs import (
     chosen_entries,
     filter_options,
@@ -58,19 +57,13 @@ def command(
     found = loaded(paths, None)
     broken = refuse_broken(found, wish)
     merged = merge(chosen_entries(found, wanted), build=wish.means.build)
-    written = write(merged.entries, wish, _header(found), broken)
+    written = write(merged.entries, wish, found, broken)
     if as_json:
         texts, known = texts_of(found), dict[str, float | None]()
         conflicts = [_plain(one, lambda entry: plain(entry, known, texts)) for one in merged.conflicts]
         print_json({**_summary(wish, merged, written), "conflicts": conflicts})
     else:
         _print(wish, merged, written)
-
-
-def _header(found: list[Loaded]) -> Header | None:
-    """What all files say beside their entries, where they agree."""
-    said = {one.reading.header for one in found}
-    return said.pop() if len(said) == 1 else None
 
 
 def _summary(wish: Wish, merged: Merged, written: Written) -> dict[str, Any]:

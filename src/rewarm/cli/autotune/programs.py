@@ -19,7 +19,16 @@ import click
 from rewarm import settings
 from rewarm.autotune import targets, xla_flags
 from rewarm.autotune.formats import Family, TuningFormatError
-from rewarm.autotune.places import Place, Prepared, build_id, place_of, place_of_unknown
+from rewarm.autotune.places import (
+    Place,
+    Prepared,
+    build_id,
+    family_of,
+    jax_of,
+    place_of,
+    place_of_unknown,
+    with_family,
+)
 from rewarm.cli.common import directory_option
 from rewarm.errors import RewarmError, StoreError
 
@@ -90,22 +99,27 @@ def place_for(directory: str | None, target: str | None, this_device: bool, buil
     here = asked(python, root, device=this_device) if this_device or build is None else None
     try:
         text = here.device if target is None and here is not None else targets.device(str(target)).text
-        name = build_id(build) if build is not None else here.build if here is not None else ""
+        name = _as_flags_say(build_id(build)) if build is not None else here.build if here is not None else ""
     except (targets.UnknownTargetError, TuningFormatError) as wrong:
         raise click.UsageError(f"--target: {wrong}") from None
     except ValueError as wrong:
         raise click.UsageError(f"--build: {wrong}") from None
     if not text and here is not None:
-        return place_of_unknown(root, name, here.about, _family(here))
-    return place_of(root, name, text, _family(here))
+        return place_of_unknown(root, name, here.about, _family(name))
+    return place_of(root, name, text, _family(name))
 
 
-def _family(here: Here | None) -> Family:
-    """What is known of the build's own formats; a place takes both."""
-    from rewarm.autotune.formats import build_of
+def _as_flags_say(build: str) -> str:
+    """The build with the formats that `XLA_FLAGS` ask for, where it is one of JAX's."""
+    from rewarm.jax_adapter.tuning_places import family_of as family_in_force
 
-    known = build_of(here.jax) if here is not None else None
-    return known.default if known is not None else Family.NEW
+    asked = xla_flags.new_format(settings.xla_flags())
+    return build if asked is None else with_family(build, family_in_force(jax_of(build), asked))
+
+
+def _family(build: str) -> Family:
+    """The formats that the place is for; one of a user's own build takes both."""
+    return family_of(build) or Family.NEW
 
 
 def asked(python: str, root: Path, *, device: bool) -> Here:

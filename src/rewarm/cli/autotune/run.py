@@ -151,7 +151,7 @@ def _keep(place: Place, entries: tuple[TuningEntry, ...], words: Sequence[str]) 
     producer = {"rewarm": __version__, "build": place.build}
     name = Path(words[0]).name  # and not its arguments, which may hold secrets and would go into remotes
     key, data = batches.sealed(place, entries, program=f"tuning of {name}", producer=producer)
-    batches.keep(LocalStore(place.cache_root), place, key, data)
+    batches.keep(LocalStore(place.cache_root), place, key, data, made=True)
 
 
 def _say(told: Mapping[str, object], line: str, as_json: bool) -> None:

@@ -68,7 +68,8 @@ def _findings(one: Loaded, asked: Means) -> list[Finding]:
     if one.broken and not one.entries:  # of a file that is torn nothing else is known
         return list(one.reading.findings)
     build, device = asked.build, asked.device
-    return [*one.reading.findings, *validate(one.reading, build=build, device=device)]
+    known = {**one.says, **one.fusions}
+    return [*one.reading.findings, *validate(one.reading, build=build, device=device, fusions=known)]
 
 
 def _counted(findings: list[Finding]) -> str:

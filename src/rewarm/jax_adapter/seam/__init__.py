@@ -42,6 +42,7 @@ from rewarm.jax_adapter.seam.copies import (
     run_once,
     serialised_programs,
 )
+from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled
 from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
 from rewarm.jax_adapter.seam.loading import client_with, initialise_lapack, load_bytes, untyped_targets
 from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
@@ -60,14 +61,18 @@ __all__ = [
     "before_compile_step",
     "buffers",
     "cache_log",
+    "can_make_devices",
     "client_with",
     "compile_copy",
     "compile_now",
     "compile_smallest",
     "compiler_log",
     "copy_of",
+    "cpu_client",
     "current",
+    "devices_of",
     "drop_override",
+    "have_compiled",
     "hide_from_tracebacks",
     "hide_url",
     "initialise_lapack",

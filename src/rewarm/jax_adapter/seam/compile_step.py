@@ -15,6 +15,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from rewarm.errors import UnsupportedJaxError
+from rewarm.jax_adapter.seam import described
 from rewarm.jax_adapter.seam.backends import topology_function
 from rewarm.jax_adapter.seam.options import read_options
 
@@ -155,9 +156,14 @@ def before_compile_step(call: Call) -> None:
 
 
 def compile_now(call: Call) -> Any:
-    """Compile and load, through JAX's own function with its error handlers and profiler annotation."""
+    """Compile and load, through JAX's own function with its error handlers and profiler annotation.
+
+    What is for described CPUs is compiled as `described` says, and loaded nowhere.
+    """
     from jax._src import compiler
 
+    if (through := described.client_to_compile(call.backend)) is not None:
+        return described.compile_through(through, call.backend, call.computation, call.compile_options)
     return compiler.backend_compile_and_load(
         call.backend, call.computation, call.executable_devices, call.compile_options, call.host_callbacks
     )

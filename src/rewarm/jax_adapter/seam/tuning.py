@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rewarm.identity import canonical_options
 from rewarm.jax_adapter.seam.backends import topology
 from rewarm.jax_adapter.seam.compile_step import Call
 from rewarm.jax_adapter.seam.options import holders
@@ -106,6 +107,17 @@ def say(call: Call, name: str, value: bool | None) -> None:
     options = call.compile_options
     others = [row for row in options.env_option_overrides if row[0] != name]
     options.env_option_overrides = others if value is None else [*others, (name, value)]
+
+
+def new_format(call: Call) -> bool | None:
+    """Whether a call's options ask for the new formats of results; `None` where neither they nor XLA's defaults do,
+    which is also so where they ask for the old ones by a flag.
+    """
+    overrides = dict(call.compile_options.env_option_overrides)
+    if NEW_FORMAT in overrides:
+        return str(overrides[NEW_FORMAT]).lower() in ("true", "1")
+    # `DebugOptions` has no attribute for it.
+    return canonical_options(call.compile_options.SerializeAsString()).value.get(NEW_FORMAT) is True or None
 
 
 class Described(NamedTuple):

@@ -1,0 +1,85 @@
+"""What came of it all: sums for people, and JSON.
+
+Not promised: that text keeps its form; JSON does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rewarm.prewarm.work import Outcome, Result
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a run.
+
+    Attributes:
+      results: of each program.
+      seconds: that the run took.
+      directory: of the cache.
+      check: whether it was only looked.
+    """
+
+    results: Sequence[Result]
+    seconds: float
+    directory: str
+    check: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the entry of each program is there. A plan without programs is none to be complete of."""
+        return bool(self.results) and all(one.outcome.is_good for one in self.results)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the entries that are there, each once."""
+        return tuple(dict.fromkeys(one.key for one in self.results if one.outcome.is_good and one.key is not None))
+
+    def of(self, outcome: Outcome) -> tuple[Result, ...]:
+        """The results with this outcome."""
+        return tuple(one for one in self.results if one.outcome is outcome)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        counted = Counter(one.outcome for one in self.results)
+        return {
+            "complete": self.is_complete,
+            "check": self.check,
+            "directory": self.directory,
+            "seconds": round(self.seconds, 3),
+            "counts": {outcome.value: counted[outcome] for outcome in Outcome},
+            "fusions": {"tuned": self.fusions[0] - self.fusions[1], "untuned": self.fusions[1]},
+            "programs": [one.plain() for one in self.results],
+        }
+
+    @property
+    def fusions(self) -> tuple[int, int]:
+        """How many fusions of GPU programs were looked up, and how many of them had no tuning result, where known."""
+        told = [(one.fusions, one.untuned or 0) for one in self.results if one.fusions is not None]
+        return sum(all_ for all_, _ in told), sum(untuned for _, untuned in told)
+
+    def lines(self) -> Iterator[str]:
+        """The sums."""
+        counted = Counter(one.outcome for one in self.results)
+        sums = ", ".join(f"{counted[outcome]} {outcome.value}" for outcome in Outcome if counted[outcome])
+        yield f"{self.directory}: {len(self.results)} programs: {sums or 'none'}, in {self.seconds:.1f} s"
+        all_, untuned = self.fusions
+        if all_:
+            yield f"{all_} fusions looked up for tuning results: {all_ - untuned} tuned, {untuned} untuned"
+
+
+def words_of(result: Result) -> str:
+    """One program, in a line or, with a compiler's message, several."""
+    name = result.program or result.job.plan
+    line = f" ({result.line})" if result.line and not result.outcome.is_good else ""
+    parts = [f"{result.outcome.value:<10} {name}{line}, {result.job.where}"]
+    if result.outcome is Outcome.STORED:
+        parts.append(f"{result.seconds:.1f} s")
+    if result.fusions is not None:
+        parts.append(f"{result.fusions - (result.untuned or 0)} of {result.fusions} fusions tuned")
+    why = f": {result.why}" if result.why else ""
+    return ", ".join(parts) + why

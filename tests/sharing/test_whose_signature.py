@@ -1,0 +1,94 @@
+"""Whose signature an entry has: that of who made it, wherever it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sharing_world import OURS, THEIRS, Held, entry_of, key_of, ring, store_at, until
+
+from rewarm.sharing import Remotes, RemoteTier, Uploads
+from rewarm.sharing.made import Made, made_in
+from rewarm.sharing.markers import FOLDER as MARKERS
+from rewarm.sharing.tier import Namespaces, name_of
+from rewarm.store import LocalStore
+from rewarm.trust import Posture, signed
+from shared_remotes import MAIN
+
+NAME = name_of("main", key_of(1))
+
+
+def tier_of(blobs: Held, posture: Posture = Posture.REQUIRE, identity: str = "", *, writes: bool = True) -> RemoteTier:
+    return RemoteTier(
+        blobs, namespaces=MAIN, keyring=ring(), posture=posture, writes=writes, tell=lambda _: None, identity=identity
+    )
+
+
+def remotes_of(store: LocalStore, *tiers: RemoteTier) -> Remotes:
+    made = Made(store.root)
+    uploads = Uploads(store.root, tiers, lambda key: store.get(key, use=False), lambda _: None, made=made.has)
+    return Remotes(tiers, uploads, store, made=made)
+
+
+def test_what_is_made_here_is_known_to_later_processes_by_its_content(tmp_path: Path) -> None:
+    entry, another = entry_of(1), entry_of(1, content=b"another")
+    Made(tmp_path).add(entry)
+    assert [Made(tmp_path).has(one) for one in (entry, another, b"", b"short")] == [True, False, False, False]
+    assert not Made(None).has(entry)
+    assert made_in(tmp_path) is made_in(tmp_path)
+
+
+def test_a_nearer_remote_gets_it_with_the_signature_it_had(tmp_path: Path) -> None:
+    near, far = Held("memory://near"), Held("memory://far")
+    far.blobs[NAME] = signed(entry_of(1), key_of(1), "main", THEIRS)
+    remotes = remotes_of(store_at(tmp_path), tier_of(near), tier_of(far))
+    assert remotes.fetch(key_of(1)) is not None
+    assert remotes.uploads.drain(10) == 0
+    assert near.blobs == far.blobs
+
+
+def test_a_nearer_remote_gets_nothing_of_another_namespace(tmp_path: Path) -> None:
+    near, far = Held("memory://near"), Held("memory://far")
+    far.blobs[name_of("pr-7", key_of(1))] = signed(entry_of(1), key_of(1), "pr-7", THEIRS)
+    both = Namespaces("main", ("main", "pr-7"))
+    tiers = [
+        RemoteTier(one, namespaces=both, keyring=ring(), posture=Posture.REQUIRE, writes=True, tell=lambda _: None)
+        for one in (near, far)
+    ]
+    remotes = remotes_of(store_at(tmp_path), *tiers)
+    assert remotes.fetch(key_of(1)) is not None
+    assert remotes.uploads.drain(10) == 0
+    assert near.blobs == {}
+
+
+def test_one_name_at_two_endpoints_is_two_remotes(tmp_path: Path) -> None:
+    """What came from the lax one is nothing for the strict one, and each has its own list of what it is owed."""
+    lax, strict = Held("s3://cache"), Held("s3://cache")
+    tiers = tier_of(strict, identity="s3://cache endpoint=a"), tier_of(lax, Posture.STORE, "s3://cache endpoint=b")
+    store = store_at(tmp_path)
+    remotes = remotes_of(store, *tiers)
+    for number in range(10):
+        lax.blobs[name_of("main", key_of(number))] = entry_of(number)
+        assert remotes.fetch(key_of(number)) is not None
+        store.put(key_of(number), entry_of(number))
+    assert list(remotes.new_packs([key_of(number) for number in range(10)], (), 10, head=True)) == []
+    assert remotes.uploads.drain(10) == 0
+    assert strict.blobs == {}
+    remotes.uploads.announce(key_of(1))
+    assert len(list((tmp_path / MARKERS).iterdir())) == 2
+
+
+def test_what_is_owed_is_sent_only_while_it_is_what_was_made_here(tmp_path: Path) -> None:
+    """A marker names a key. What lies under it by the next start may have come from somebody else."""
+    store, held = store_at(tmp_path), Held()
+    remotes_of(store, tier_of(held)).announce(key_of(1))
+    made_in(tmp_path).add(entry_of(1))
+    store.put(key_of(1), entry_of(1, content=b"a stranger's"))
+    later = remotes_of(store, tier_of(held)).uploads
+    later.resume()
+    assert later.drain(5) == 0
+    assert held.blobs == {}
+    store.put(key_of(1), entry_of(1))
+    later = remotes_of(store, tier_of(held)).uploads
+    later.resume()
+    until(lambda: held.blobs)
+    assert held.blobs == {NAME: signed(entry_of(1), key_of(1), "main", OURS)}
