@@ -428,7 +428,7 @@ def test_packs_that_are_lost_are_made_again_by_who_misses_them(tmp_path: Path, h
     had = run_many(other, http.url, tmp_path)
     assert (had.stats["hits"], had.warnings()) == (12, [])
     assert len([path for path in http.blobs if "/packs/" in path]) == 1
-    third = Machine.named("third", tmp_path, other)
+    third = Machine.named("third", tmp_path, one)  # who made them, whoever packed them
     http.asked.clear()
     run = run_many(third, http.url + "?write=no", tmp_path)
     assert entries_asked_for(http) <= 2

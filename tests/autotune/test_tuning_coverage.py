@@ -561,6 +561,12 @@ def test_a_lock_is_written_checked_and_refused(compiler: Compiler, tuned: Path, 
 def test_a_lock_of_a_cache_needs_no_plan(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     held = tmp_path / "tuning.lock"
     done = rewarm(compiler, tmp_path, "lock", str(tuned), "--target", "h200", "-o", str(held))
+    if "legacy folder" in done.err:  # whose files do not say their fusions
+        known = build_of(compiler.jax)
+        assert known is not None
+        assert known.default is Family.LEGACY
+        assert (done.code, held.exists()) == (1, False)
+        return
     assert done.code == 0, done.err
     assert len(lock.read(held).entries) == len(files(tuned))
     done = rewarm(compiler, tmp_path, "lock", str(tuned), "--target", "a100", "-o", str(tmp_path / "none"))

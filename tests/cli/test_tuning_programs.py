@@ -164,6 +164,7 @@ def test_signals_go_on_to_the_program_once(tmp_path: Path, tunes: str, number: s
     assert json.loads(err.splitlines()[-1])["new"] == 1
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # where another test of this process imported JAX
 def test_a_terminals_interrupt_reaches_the_program_once(tmp_path: Path, tunes: str) -> None:
     (tmp_path / "waits.py").write_text(WAITS)
     terminal, inside = pty.openpty()
