@@ -540,7 +540,9 @@ def test_a_lock_is_written_checked_and_refused(compiler: Compiler, tuned: Path, 
     done = rewarm(compiler, tmp_path, "lock", plan, str(tuned), *more)
     assert done.code == 0, done.err
     made = lock.read(held)
-    assert {entry.fusion for entry in made.entries} == {entry.fusion for entry in read(tuned).entries}
+    assert len(made.entries) == len(read(tuned).entries)
+    known = {entry.fusion for entry in read(tuned).entries} - {None}  # a legacy folder says none
+    assert known in (set(), {entry.fusion for entry in made.entries})
     assert made.build == jax_version()
     assert len(made.says) == len(made.entries)
     assert "is there; --force replaces it" in rewarm(compiler, tmp_path, "lock", plan, str(tuned), *more).err
