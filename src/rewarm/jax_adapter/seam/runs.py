@@ -48,9 +48,11 @@ def watch_runs(on_trial: Mapping[int, Any], run: Callable[[Callable[..., Any], A
 def unwatch_runs() -> None:
     """Put JAX's own method back. Where somebody has put another around ours, ours stays and passes calls on."""
     global _watch  # noqa: PLW0603 - as above
+    if _watch is None:  # a command that never had JAX need not import it at its end
+        return
     from jax._src.interpreters import pxla
 
-    if _watch is not None and pxla.ExecuteReplicated.__call__ is _watch.ours:
+    if pxla.ExecuteReplicated.__call__ is _watch.ours:
         pxla.ExecuteReplicated.__call__ = _watch.original
         _watch = None
 
