@@ -20,6 +20,17 @@ pytest.register_assert_rewrite("rewarm.store.conformance", "rewarm.remote.confor
 # What a developer's shell may hold and a test must not see.
 _FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "LIBTPU")
 
+# Programs named jit_f0, jit_f1, ...: all are asked for, in this order.
+MANY = """
+    import sys, jax, numpy as np
+    def program(number):
+        def f(x):
+            return x * 2 + number
+        f.__name__ = f"f{number}"
+        return jax.jit(f)
+    print([float(np.asarray(program(number)(np.ones(2, np.float32)))[0]) for number in range(int(sys.argv[1]))])
+"""
+
 # Compiles for some seconds, in one program that is large enough for a lease, and says when it begins.
 SLOW = """
 import jax, numpy as np, jax.numpy as jnp

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from servers import Server
 
-from conftest import SLOW, Program, Run, clean_environment, entries
+from conftest import MANY, SLOW, Program, Run, clean_environment, entries
 from rewarm.sharing.markers import FOLDER as MARKERS
 from shared_remotes import HttpCache, Machine, http_cache
 
@@ -25,17 +25,6 @@ PLAIN = """
     import jax, numpy as np
     f = jax.jit(lambda x: x @ x + 1)
     print(float(np.asarray(f(np.ones((8, 8), np.float32))).sum()))
-"""
-
-# Programs named jit_f0, jit_f1, ...: all are asked for, in this order.
-MANY = """
-    import sys, jax, numpy as np
-    def program(number):
-        def f(x):
-            return x * 2 + number
-        f.__name__ = f"f{number}"
-        return jax.jit(f)
-    print([float(np.asarray(program(number)(np.ones(2, np.float32)))[0]) for number in range(int(sys.argv[1]))])
 """
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from attackers import client, remote
 
-from conftest import Program, Run, clean_environment, entries, execute, first
+from conftest import MANY, Program, Run, clean_environment, entries, execute, first
 from rewarm.trust import Algorithm, SigningKey, TrustedKey
 from shared_remotes import Machine, a_key
 
@@ -69,17 +69,6 @@ def test_from_the_next_start_on_what_a_revoked_key_signed_is_refused(
     assert program(PLAIN, **before.env(address + ("&" if "?" in address else "?") + "write=no")).stats["misses"] == 1
 
 
-MANY = """
-    import jax, numpy as np
-    def program(number):
-        def f(x):
-            return x * 2 + number
-        f.__name__ = f"f{number}"
-        return jax.jit(f)
-    print([float(np.asarray(program(number)(np.ones(2, np.float32)))[0]) for number in range(10)])
-"""
-
-
 def without_packs(address: str) -> None:
     blobs = client(address)
     for blob in [blob for blob in blobs.scan("main") if "/packs/" in blob.name or "/plans/" in blob.name]:
@@ -96,15 +85,15 @@ def test_what_a_revoked_key_signed_is_refused_also_where_somebody_passed_it_on(
     for name in ("near", "far"):
         (tmp_path / name).mkdir()
     with remote("folder", tmp_path / "near") as near, remote("folder", tmp_path / "far") as far:
-        program(MANY, **left.env(far))
+        program(MANY, "10", **left.env(far))
         without_packs(far)
-        passed = program(MANY, **between.env(near, far))
+        passed = program(MANY, "10", **between.env(near, far))
         assert (passed.stats["hits"], passed.stats["misses"]) == (10, 0)
         assert len([blob for blob in client(far).scan("main") if "/packs/" in blob.name]) == 1
         assert passed.stats["remotes"][0]["written"] == 10
         rewarm(last, "keys", "revoke", left.key.id)
         for address in (near, far):
-            run = program(MANY, **last.env(address + "?write=no"))
+            run = program(MANY, "10", **last.env(address + "?write=no"))
             assert (run.stats["hits"], run.stats["misses"]) == (0, 10)
             assert set(run.stats["remotes"][0]["refused"]) == {"signed by a revoked key"}
             rewarm(last, "clear")
@@ -115,10 +104,10 @@ def test_what_was_read_in_another_namespace_is_not_passed_on(program: Program, t
     request = Machine.named("request", tmp_path)
     between = Machine.named("between", tmp_path, request)
     reader = Machine.named("reader", tmp_path, between, request)
-    program(MANY, **request.env(folder, REWARM_NAMESPACE="pr-7"))
-    both = program(MANY, **between.env(folder, REWARM_READ_NAMESPACES="main,pr-7"))
+    program(MANY, "10", **request.env(folder, REWARM_NAMESPACE="pr-7"))
+    both = program(MANY, "10", **between.env(folder, REWARM_READ_NAMESPACES="main,pr-7"))
     assert both.stats["hits"] == 10
-    run = program(MANY, **reader.env(folder + "?write=no"))
+    run = program(MANY, "10", **reader.env(folder + "?write=no"))
     assert (run.stats["hits"], run.stats["misses"]) == (0, 10)
 
 
