@@ -332,11 +332,14 @@ def test_a_full_disk_loses_events_and_no_lines(tmp_path: Path) -> None:
         """
         place = Path(sys.argv[1])
         writer.event({"number": 0})
+        # The disk ends at a page: from here on 4000 bytes of one page are left, which no whole number of lines fills.
+        filled = writer.path.stat().st_size + len('{"event":{"number":1,"x":""}}\\n')
+        writer.event({"number": 1, "x": "y" * ((96 - filled) % 4096)})
         try:
             (place / "ballast").write_bytes(bytes(1 << 20))
         except OSError:
             pass
-        for number in range(1, 1000):
+        for number in range(2, 1000):
             writer.event({"number": number, "x": "y" * 100})
         (place / "ballast").unlink()
         writer.event({"number": 1000})

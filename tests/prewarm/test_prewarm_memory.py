@@ -60,7 +60,11 @@ def _workers() -> int:
     """This process's children that are workers."""
     count = 0
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:  # the thread ended meanwhile
+            continue
+        for child in children:
             try:
                 count += b"rewarm.prewarm.child" in Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:  # it ended meanwhile
