@@ -40,6 +40,7 @@ FLOORS = {
     "identity": 2,
     "ledger": 2,
     "trials": 2,
+    "restart": 2.7,
     "sharing": 2.5,
     "cache": 3,
     "explain": 4,

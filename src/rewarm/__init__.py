@@ -73,6 +73,7 @@ def enable(
     shared: bool | None = None,
     verify_sample: float | None = None,
     load_check: str | None = None,
+    load_ahead: bool | None = None,
     remote: str | Sequence[str] | None = None,
     namespace: str | None = None,
     read_namespaces: str | Sequence[str] | None = None,
@@ -112,6 +113,8 @@ def enable(
         Everybody who may write to it can run code in your process. Default no: such a directory is refused.
       verify_sample: share of the hits, from 0 to 1, that are compiled again in the background and compared. Default 0.
       load_check: "subprocess": each new entry is loaded once in a child process, and dropped if that ends the child.
+      load_ahead: entries that earlier starts of this program used are read and loaded in threads, before they are asked
+        for. Default yes.
       remote: addresses of remotes, the nearest first, such as "s3://bucket/prefix?region=eu-west-1"; "none" for none.
         What the local directory has not is looked for there, and what is compiled here goes there.
       namespace: the part of the remotes that is written to. Default "main".
@@ -153,6 +156,7 @@ def enable(
         shared=shared,
         verify_sample=verify_sample,
         load_check=load_check,
+        load_ahead=load_ahead,
         remote=remote,
         namespace=namespace,
         read_namespaces=read_namespaces,

@@ -35,6 +35,7 @@ from rewarm.cache.requests import (
     SOURCE,
     STORE_FAILED,
     STORED,
+    Ahead,
     Checker,
     Explainer,
     Filled,
@@ -88,6 +89,7 @@ class CompileCache:
       remotes: asked for what the store has not, and sent what was made; `None`: there are none.
       leases: lets one process compile a key while others wait for its entry; `None`: nobody waits.
       made: hears of each entry that is made here, before it is stored.
+      ahead: reads and loads entries before they are asked for; `None`: nobody does.
     """
 
     def __init__(
@@ -112,9 +114,11 @@ class CompileCache:
         remotes: Remotes | None = None,
         leases: Leases | None = None,
         made: Callable[[bytes], object] = lambda _: None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._store = store
         self._made = made
+        self._ahead = ahead
         self._thresholds = thresholds
         self._ledger = ledger
         self._flights = flights
@@ -143,6 +147,7 @@ class CompileCache:
                 sampler=sampler,
                 remotes=remotes,
                 unwritable=unwritable,
+                ahead=ahead,
             )
 
     def resolve(self, request: Request[E]) -> E:
@@ -365,6 +370,8 @@ class CompileCache:
         if trace.not_stored is not None:
             return
         self._keep(key, sealed, took, trace)
+        if trace.stored and self._ahead is not None:
+            self._ahead.note(key, request, len(raw))
         if trace.stored and self._checker is not None:
             self._checker.stored(request, key, sealed)
 
@@ -461,6 +468,7 @@ class CompileCache:
             bytes_written=trace.bytes_written,
             quarantined=trace.quarantined,
             dropped=trace.dropped,
+            ahead=trace.ahead,
             time=trace.started,
             explanation=trace.explanation,
         )

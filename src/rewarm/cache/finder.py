@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from rewarm import policy
 from rewarm.cache.failures import Failures, short, why
@@ -17,6 +17,7 @@ from rewarm.cache.requests import (
     COMPILED_TOGETHER,
     EXECUTABLE,
     NOT_EVERYWHERE,
+    Ahead,
     Remotes,
     Request,
     Sampler,
@@ -42,11 +43,13 @@ class Found(NamedTuple):
       entry: its parts.
       data: its bytes, as they lie in the store.
       raw: the bytes of its executable.
+      executable: it, if it was loaded ahead.
     """
 
     entry: Entry
     data: bytes
     raw: bytes
+    executable: Any | None = None
 
 
 class Finder:
@@ -67,6 +70,7 @@ class Finder:
         sampler: Sampler | None,
         remotes: Remotes | None,
         unwritable: str,
+        ahead: Ahead | None = None,
     ) -> None:
         self._store = store
         self._failures = failures
@@ -76,6 +80,7 @@ class Finder:
         self._sampler = sampler
         self._remotes = remotes
         self._unwritable = unwritable
+        self._ahead = ahead
         self._has_loaded = False
 
     def is_here(self, key: str) -> bool:
@@ -110,9 +115,14 @@ class Finder:
         return executable
 
     def here(self, request: Request[E], key: str, flight: Flight, trace: Trace) -> E | None:
-        """The executable from the local store."""
+        """The executable from the local store, or from who took it from there ahead."""
         since = time.perf_counter()
-        found = self._read(key, trace)
+        ready = self._ahead.take(key, request) if self._ahead is not None else None
+        if ready is not None:
+            found: Found | None = Found(ready.entry, ready.data, ready.raw, ready.executable)
+            trace.bytes_read, trace.ahead = len(ready.data), "read" if ready.executable is None else "loaded"
+        else:
+            found = self._read(key, trace)
         trace.timed("fetch", since)
         return self._use(request, key, found, flight, trace) if found is not None else None
 
@@ -198,6 +208,8 @@ class Finder:
             return None
         flight.land(found.raw)
         self._weigh(key, found.entry.header.compile_seconds, trace)
+        if self._ahead is not None:
+            self._ahead.note(key, request, len(found.raw))
         if request.tuned is not None:
             request.tuned.served(key, found.data)
         if self._sampler is not None:
@@ -217,8 +229,11 @@ class Finder:
         return agreed
 
     def _try(self, request: Request[E], key: str, found: Found, trace: Trace) -> E | None:
-        """As `_load`, watched by the trials."""
+        """As `_load`, watched by the trials. What was loaded ahead has run here before."""
         tier = trace.remote or self._store.tier
+        if found.executable is not None:
+            trace.tier, trace.seconds["load"] = tier, 0.0
+            return cast(E, found.executable)
         if self._trials is None:
             return self._load(request, found.raw, trace, tier=tier)
         executable = None

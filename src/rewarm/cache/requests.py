@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rewarm.coordination import Lead
-from rewarm.envelope import Header
+from rewarm.envelope import Entry, Header
 from rewarm.identity import KeyComponents
 from rewarm.ledger import Event
 
@@ -136,6 +136,32 @@ class Tuned(Protocol):
 
     def told(self) -> Mapping[str, Any] | None:
         """What the header is to say of the compile that just ended; `None` for nothing."""
+
+
+class Ready(NamedTuple):
+    """An entry that was read and checked before it was asked for.
+
+    Attributes:
+      entry: its parts.
+      data: its bytes, as they lie in the store.
+      raw: the bytes of its executable.
+      executable: it, if it was loaded too, exactly as the request would; else `None`.
+    """
+
+    entry: Entry
+    data: bytes
+    raw: bytes
+    executable: Any | None
+
+
+class Ahead(Protocol):
+    """Who reads and loads entries before they are asked for. No method raises."""
+
+    def take(self, key: str, request: Request[Any]) -> Ready | None:
+        """What was done ahead for this request; waits for what is under way."""
+
+    def note(self, key: str, request: Request[Any], size: int) -> None:
+        """A request was served, by an executable of so many bytes that the store has: the next start may want it."""
 
 
 class Explainer(Protocol):

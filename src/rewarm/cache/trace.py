@@ -25,6 +25,7 @@ class Trace:
         self.bytes_written = 0
         self.quarantined: str | None = None
         self.dropped = False
+        self.ahead = ""
         self.entry_is_good = False  # it was not loaded, for a reason that is this process's
         self.explanation: Explanation | None = None
 

@@ -26,7 +26,7 @@ from rewarm.cache import Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError, UnsupportedJaxError
 from rewarm.in_force import HostOptions, Said, resolve
-from rewarm.jax_adapter import distributed, events, first_runs, seam
+from rewarm.jax_adapter import distributed, events, first_runs, loading_ahead, seam
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
@@ -125,10 +125,12 @@ class Activation:
         options = seam.read_options() if "jax" in sys.modules else None
         if options is None and said.directory is None:
             return
+        in_force = resolve(said, HostOptions() if options is None else host_options(options))
+        loading_ahead.begin(in_force)
         if said.remote or (said.remote is None and options is not None and "://" in (options.cache_dir or "")):
             from rewarm.jax_adapter import remotes
 
-            remotes.begin(resolve(said, HostOptions() if options is None else host_options(options)), self.teller.tell)
+            remotes.begin(in_force, self.teller.tell)
 
     def turn_off(self) -> None:
         """Put JAX's own function back, if nobody else has replaced it since."""

@@ -256,6 +256,6 @@ class EntryCheck:
     def stored(self, request: Request[Any], key: str, entry: bytes) -> None:
         """See `cache.Checker`."""
         if request.place is not None:
-            options, devices, platform = request.place()
+            options, devices, platform, _ = request.place()
             path = self._store.path(key)
             self._check.submit(NewEntry(key, request.program, path, content_of(entry), options, devices, platform))

@@ -226,16 +226,19 @@ class Place(NamedTuple):
       options: the serialised `CompileOptions`.
       devices: ids.
       platform: of the devices.
+      callbacks: how many functions of this process the executable calls.
     """
 
     options: bytes
     devices: tuple[int, ...]
     platform: str
+    callbacks: int
 
 
 def _place(call: Call) -> Place:
     devices = tuple(int(device.id) for device in call.flat_devices())
-    return Place(call.compile_options.SerializeAsString(), devices, str(call.backend.platform))
+    options = call.compile_options.SerializeAsString()
+    return Place(options, devices, str(call.backend.platform), len(call.host_callbacks or ()))
 
 
 def _evidence(call: Call, program: Program) -> Evidence:

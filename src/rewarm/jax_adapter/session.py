@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewarm import policy, settings
-from rewarm.cache import Checker, CompileCache, Explainer, Request, Sampler, Trials
+from rewarm.cache import Ahead, Checker, CompileCache, Explainer, Request, Sampler, Trials
 from rewarm.coordination import HostLeases, SingleFlight
 from rewarm.errors import ContentsDifferError, RewarmError, StoreError
 from rewarm.host import host_id
 from rewarm.identity import Toolchain
 from rewarm.in_force import Said, Settings, resolve
-from rewarm.jax_adapter import events, seam
+from rewarm.jax_adapter import events, loading_ahead, seam
 from rewarm.jax_adapter.first_runs import trials_of
 from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import Identifier, producer
@@ -234,8 +234,18 @@ class Session:
             checker=self._checker(writable),
             remotes=remotes,
             leases=None if writable is None else _leases_in(writable.root, writable.shared),
+            ahead=self._ahead(store),
             made=_ignored if writable is None else made_in(writable.root, writable.shared).add,
         )
+
+    def _ahead(self, store: LocalStore | None) -> Ahead | None:
+        if store is None:
+            return None
+        try:
+            return loading_ahead.of(self.settings, self._ledger)
+        except Exception:
+            logger.debug("rewarm: nothing is loaded ahead", exc_info=True)
+            return None
 
     def _trials(self, store: LocalStore | None) -> Trials | None:
         """Judges what dead processes left in the directory. A read-only one is not written to, and refusals count."""

@@ -60,6 +60,7 @@ class Event:
       quarantined: why what lay under the entry's name was put aside, when it was.
       dropped: for a hit, whether the entry was removed, since loading it was slower than compiling it once more.
       explanation: for a miss, how it differs from what was known here.
+      ahead: for a hit, what was done for it before it was asked for: "read", "loaded" (which is both), or "".
       time: when the request came, in seconds since the epoch.
     """
 
@@ -78,6 +79,7 @@ class Event:
     time: float
     explanation: Explanation | None = None
     dropped: bool = False
+    ahead: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain JSON values."""

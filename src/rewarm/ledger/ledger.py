@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -32,10 +32,12 @@ class Ledger:
 
     Attributes:
       remotes: whose traffic is among the numbers.
+      ahead: what was done before it was asked for, counted by who does it.
     """
 
     def __init__(self) -> None:
         self.remotes: list[HasTraffic] = []
+        self.ahead: Mapping[str, int] = {}
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._renew_lock)
@@ -126,7 +128,8 @@ class Ledger:
                 "traced_again": MappingProxyType(self._traced_again()),
             }
         traffic = tuple(dataclasses.asdict(one) for remotes in self.remotes for one in remotes.traffic())
-        return Stats(**tables, **counted, **timed, remotes=traffic)
+        ahead = MappingProxyType(dict(self.ahead))
+        return Stats(**tables, **counted, **timed, loads_ahead=ahead, remotes=traffic)
 
     def _traced_again(self) -> dict[str, int]:
         """Programs that JAX traced and wanted again, although it had them: the same key, and a trace for each time.

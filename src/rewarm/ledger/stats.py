@@ -43,6 +43,7 @@ class Stats:
       seconds_waiting: time spent waiting for other processes that were compiling the same programs.
       bytes_read: of entries fetched.
       bytes_written: of entries stored.
+      loads_ahead: executables that were "read" and "loaded" before they were asked for, and of these the "used".
       remotes: for each remote what came from there and went there: `place`, `hits`, `misses`, `refused` and `failures`
         by reason, `written`, `bytes_read`, `bytes_written`.
     """
@@ -68,6 +69,7 @@ class Stats:
     seconds_waiting: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
+    loads_ahead: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     remotes: tuple[Mapping[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:

@@ -419,6 +419,13 @@ class LocalStore:
         self._accounts.note_puts({new.key: new.known for new in news})
         self._accounts.change(shard_of(news[0].key), act, Upkeep(now, self.bounds))
 
+    def note_use(self, key: str) -> None:
+        """An entry that was read earlier, as no use, is used after all. Never raises."""
+        place = f"{self._place}/{key[:2]}/{check_key(key)}"
+        with contextlib.suppress(OSError):
+            if not self.read_only and abs(time.time() - os.stat(place).st_mtime) > _RENEW_AFTER:
+                self._renew(key, place)
+
     def _renew(self, key: str, place: str) -> None:
         # Where the file system's clock is not ours, or it does not keep mtimes, an entry would look old at every hit.
         moment = time.monotonic()

@@ -6,7 +6,8 @@ makes `Trials` says how an entry is taken out of the way.
 
 from rewarm.trials.condemned import Refused
 from rewarm.trials.judge import Verdict
-from rewarm.trials.place import ELSEWHERE, FOLDER
+from rewarm.trials.place import ELSEWHERE, FOLDER, place_of
+from rewarm.trials.proved import Proved
 from rewarm.trials.trials import Trial, Trials, drop, refused_keys
 
-__all__ = ["ELSEWHERE", "FOLDER", "Refused", "Trial", "Trials", "Verdict", "drop", "refused_keys"]
+__all__ = ["ELSEWHERE", "FOLDER", "Proved", "Refused", "Trial", "Trials", "Verdict", "drop", "place_of", "refused_keys"]

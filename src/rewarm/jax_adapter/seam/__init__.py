@@ -44,7 +44,7 @@ from rewarm.jax_adapter.seam.copies import (
 )
 from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled
 from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
-from rewarm.jax_adapter.seam.loading import client_with, initialise_lapack, load_bytes, untyped_targets
+from rewarm.jax_adapter.seam.loading import client_in_use, client_with, initialise_lapack, load_bytes, untyped_targets
 from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
 from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
 
@@ -62,6 +62,7 @@ __all__ = [
     "buffers",
     "cache_log",
     "can_make_devices",
+    "client_in_use",
     "client_with",
     "compile_copy",
     "compile_now",

@@ -41,6 +41,13 @@ def client_with(platform: str, devices: Sequence[int]) -> Any:
     return found[0].client
 
 
+def client_in_use(platform: str) -> Any | None:
+    """The client that JAX uses for a platform now, or `None`. To be called once there are clients, else it makes some."""
+    from jax._src import xla_bridge
+
+    return next((client for client in xla_bridge.backends().values() if client.platform == platform), None)
+
+
 def load_bytes(client: Any, raw: bytes, devices: Sequence[int], options: bytes) -> Any:
     """Load a serialised executable on these devices of a client; without host callbacks, so it must not be run.
 

@@ -1,0 +1,198 @@
+"""Loading ahead in the life of a process: begun when rewarm turns on, noted while it runs, kept for the next start.
+
+Not promised: that anything is. No program of several processes loads ahead, since their ranks share one record.
+
+An executable is handed to the program only if it was loaded exactly as the program wants it: by the same client, on the
+same devices, with the same options byte for byte, and without callbacks. What has not run on this host yet is read
+ahead and not loaded: `first_runs.py` watches over its first load.
+
+The record is written at the end of the program and, since many programs are killed, a few seconds after the last new
+load.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rewarm import at_end
+from rewarm.cache import EXECUTABLE, Ready, Request
+from rewarm.envelope import content_of, open_entry
+from rewarm.host import host_id
+from rewarm.in_force import Settings
+from rewarm.jax_adapter import seam
+from rewarm.ledger import Ledger
+from rewarm.restart import Ahead, Load, Opened, Way, loads
+from rewarm.sharing import plans
+from rewarm.sharing.forks import renew_in_child
+from rewarm.small_files import PRIVATE, SHARED, Modes
+from rewarm.store import LocalStore
+from rewarm.trials import Proved, place_of
+
+logger = logging.getLogger("rewarm")
+
+# A record is written when nothing new was loaded for the first, and at last after the second; in seconds.
+_QUIET = 3.0
+_AT_LAST = 60.0
+
+# A program that ended and used less than this share of its record has become another.
+_STILL_THE_SAME = 0.5
+
+
+class _Jax:
+    """Loads by the clients that the program made (`restart.Loader`)."""
+
+    def is_ready(self) -> bool:
+        return seam.backends_are_up()
+
+    def load(self, way: Way, raw: bytes) -> Any:
+        client = seam.client_in_use(way.platform)
+        if client is None or seam.job_client() is not None:
+            return None
+        return seam.load_bytes(client, raw, way.devices, way.options)
+
+    def is_current(self, way: Way, executable: Any) -> bool:
+        return seam.client_in_use(way.platform) is executable.client
+
+
+class LoadingAhead:
+    """The loads of one cache directory in this process, as the cache wants them (`cache.Ahead`). No method raises."""
+
+    def __init__(self, store: LocalStore, program: tuple[str, ...], modes: Modes) -> None:
+        self._store = store
+        self._program = program
+        self._proved = Proved(place_of(store.root), host_id(), modes)
+        self._before = loads.read(store.root, program)
+        self._known = {load.key: load for load in self._before}
+        self.ahead = Ahead(self._before, self._read, _Jax())
+        self._renew()
+        renew_in_child(self, LoadingAhead._renew)
+        self.ahead.begin()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._used: dict[str, Load] = {}
+        self._news = self._first_news = 0.0
+
+    def take(self, key: str, request: Request[Any]) -> Ready | None:
+        """See `cache.Ahead`."""
+        taken = self.ahead.take(key, lambda: way_of(request))
+        if taken is None:
+            return None
+        self._store.note_use(key)
+        opened = taken.opened
+        return Ready(opened.entry, opened.data, opened.raw, taken.executable)
+
+    def note(self, key: str, request: Request[Any], size: int) -> None:
+        """See `cache.Ahead`."""
+        if key in self._used or self._store.read_only:
+            return
+        way = way_of(request)
+        if way is None or len(self._used) >= loads.LOADS or seam.job_client() is not None:
+            return
+        load = self._used[key] = Load(key, way, size)
+        if self._known.get(key) != load:
+            self._has_news()
+
+    def _has_news(self) -> None:
+        with self._lock:
+            begins, self._news = not self._news, time.monotonic()
+        if begins:
+            self._first_news = self._news
+            try:
+                threading.Thread(target=self._write_when_quiet, name="rewarm-loads", daemon=True).start()
+            except (RuntimeError, MemoryError):  # too many threads, or the program ends: its end writes
+                return
+
+    def _write_when_quiet(self) -> None:
+        until = self._first_news + _AT_LAST
+        while (rest := min(self._news + _QUIET, until) - time.monotonic()) > 0:
+            time.sleep(rest)
+        with self._lock:
+            self._news = 0.0
+        with at_end.unbroken():
+            self._write()
+
+    def finish(self) -> None:
+        """The program ends: keep what it loaded, unless it only began to."""
+        used, known = self._used.keys(), self._known.keys()
+        if used and not (used <= known and self._is_as_before() and len(used) >= _STILL_THE_SAME * len(known)):
+            self._write()
+
+    def _is_as_before(self) -> bool:
+        return all(self._known.get(key) == load for key, load in list(self._used.items()))
+
+    def _write(self) -> None:
+        try:
+            loads.write(self._store.root, self._program, list(self._used.values()))
+        except Exception:
+            logger.debug("rewarm: what was loaded is not kept", exc_info=True)
+
+    def _read(self, key: str) -> Opened | None:
+        data = self._store.get(key, use=False)
+        if data is None:
+            return None
+        entry = open_entry(data, key)
+        return Opened(entry, data, entry.section(EXECUTABLE), self._proved.has(content_of(data)))
+
+
+def way_of(request: Request[Any]) -> Way | None:
+    """How a request wants its executable loaded; `None` where only itself can."""
+    place = request.place() if request.place is not None else None
+    if place is None or place.callbacks:
+        return None
+    return Way(place.platform, place.devices, place.options)
+
+
+class _Known:
+    """What was begun in this process, by directory."""
+
+    def __init__(self) -> None:
+        self.begun: dict[tuple[Path, bool], LoadingAhead] = {}
+        self.renew()
+        renew_in_child(self, _Known.renew)
+
+    def renew(self) -> None:
+        """A child of fork: its parent's threads may have held the lock."""
+        self.lock = threading.Lock()
+
+
+_known = _Known()
+
+
+def begin(in_force: Settings) -> None:
+    """Read ahead what this start is likely to want, in threads. Never raises."""
+    try:
+        of(in_force)
+    except Exception:
+        logger.debug("rewarm: nothing is loaded ahead", exc_info=True)
+
+
+def of(in_force: Settings, ledger: Ledger | None = None) -> LoadingAhead | None:
+    """What is loaded ahead in the directory of these settings; begun at the first call for it in a process."""
+    if not in_force.load_ahead or in_force.max_size == 0 or ("jax" in sys.modules and seam.job_client() is not None):
+        return None
+    about = in_force.directory, in_force.shared
+    with _known.lock:
+        if about not in _known.begun:
+            store = LocalStore(in_force.directory, shared=in_force.shared)
+            if not in_force.shared and store.others_may_write():
+                return None
+            store.own_alone = not in_force.shared
+            modes = SHARED if in_force.shared else PRIVATE
+            _known.begun[about] = LoadingAhead(store, plans.program_now(), modes)
+        found = _known.begun[about]
+    if ledger is not None:
+        ledger.ahead = found.ahead.counts
+    return found
+
+
+@atexit.register
+def _at_exit() -> None:
+    for one in list(_known.begun.values()):
+        one.finish()

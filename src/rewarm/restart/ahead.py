@@ -1,0 +1,302 @@
+"""Executables, read and loaded in threads before the program asks for them.
+
+Not promised: that anything is ready when it is asked for, or that it comes to anything at all. Whoever asks gets what
+is there, waits for what is under way, and does by himself what was not begun.
+
+An entry goes through two steps: it is read (checked and unpacked too), as soon as this begins, and it is loaded, once
+there is somebody to load it, which for JAX is a client that the program itself has made. Steps are done in the order of
+the record, at most `_THREADS` at once. What is in hand and not asked for is bounded: `_READ_BYTES` of executables that
+were only read, `_LOADED_BYTES` of those that were loaded. When nothing was asked for in `_PATIENCE`, all of it is
+dropped, and the threads end.
+
+Races, and their worst outcome:
+
+* the program asks for an entry while a thread takes it in hand: one lock decides; the program waits for that step.
+* the end of the process while an executable is being loaded: it waits for that one (`at_end.py`), and none is begun.
+* a fork: the child has none of the threads, and nothing of what was under way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from rewarm import at_end
+from rewarm.envelope import Entry
+from rewarm.restart.loads import Load, Way
+from rewarm.sharing.forks import renew_in_child
+
+logger = logging.getLogger("rewarm")
+
+_THREADS = 4
+_READ_BYTES = 512 << 20
+_LOADED_BYTES = 2 << 30
+
+# In seconds. A start that asks for nothing in so long does not ask for these.
+_PATIENCE = 120.0
+# What is under way for longer is not waited for.
+_UNDER_WAY = 120.0
+# Looking whether there is a client costs microseconds; the program may make it at any moment.
+_LOOK_EVERY = 0.005
+_LOOK_EVERY_LATER = 0.05
+_LATER = 10.0
+
+
+class Opened(NamedTuple):
+    """An entry that was read and checked.
+
+    Attributes:
+      entry: its parts.
+      data: its bytes, as they lie in the store.
+      raw: the bytes of its executable.
+      may_load: whether it may be loaded before it is asked for: it has run on this host.
+    """
+
+    entry: Entry
+    data: bytes
+    raw: bytes
+    may_load: bool
+
+
+class Loaded(NamedTuple):
+    """What was done ahead for an entry.
+
+    Attributes:
+      opened: the entry.
+      executable: it, if it was loaded in the way that is wanted; else `None`.
+    """
+
+    opened: Opened
+    executable: Any | None
+
+
+# Reads and checks the entry of a key; `None` for one that is not there, or not good. May raise anything.
+Reader = Callable[[str], Opened | None]
+
+
+class Loader(Protocol):
+    """Who makes executables of bytes, once that is possible."""
+
+    def is_ready(self) -> bool:
+        """Whether the program has made what executables are loaded by. Quick, and never makes it."""
+
+    def load(self, way: Way, raw: bytes) -> Any:
+        """An executable. May raise anything."""
+
+    def is_current(self, way: Way, executable: Any) -> bool:
+        """Whether an executable belongs to what the program uses now."""
+
+
+class _Step(enum.Enum):
+    WAITING = enum.auto()  # to be read
+    BUSY = enum.auto()  # a thread has it in hand
+    READ = enum.auto()
+    LOADED = enum.auto()
+    GONE = enum.auto()  # asked for, or of no use
+
+
+class _Item:
+    """One entry of the record; under the lock of `Ahead`."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.step = _Step.WAITING
+        self.opened: Opened | None = None
+        self.executable: Any | None = None
+
+
+class Ahead:
+    """What one start is likely to load, read and loaded ahead. Safe for any number of threads; nothing here raises.
+
+    Args:
+      loads: in the order in which they were asked for before.
+      read: how an entry is read.
+      loader: how an executable is loaded.
+
+    Attributes:
+      counts: entries that were "read" and "loaded" ahead, and of these the "used": asked for, as they were loaded.
+    """
+
+    def __init__(self, loads: Iterable[Load], read: Reader, loader: Loader) -> None:
+        self._items = {load.key: _Item(load) for load in loads}
+        self._unread = deque(self._items.values())
+        self._unloaded: deque[_Item] = deque()
+        self._held = {_Step.READ: 0, _Step.LOADED: 0}  # bytes of executables
+        self._left = len(self._items)
+        self._read = read
+        self._loader = loader
+        self._changed = threading.Condition()
+        self._began = self._asked = time.monotonic()
+        self._is_ready = False
+        self._closed = False
+        self.counts = {"read": 0, "loaded": 0, "used": 0}
+        renew_in_child(self, Ahead._renew)
+        _all.add(self)
+
+    def _renew(self) -> None:
+        self._changed = threading.Condition()
+        self._items, self._closed = {}, True
+
+    def begin(self) -> None:
+        """Start the threads; where none can be started, nothing is done ahead."""
+        for number in range(min(_THREADS, max(2, _cores()), len(self._items))):
+            try:
+                threading.Thread(target=self._work, name=f"rewarm-ahead-{number}", daemon=True).start()
+            except (RuntimeError, MemoryError):  # too many threads, or the program ends (Python 3.12)
+                return
+
+    def take(self, key: str, way: Callable[[], Way | None]) -> Loaded | None:
+        """What was done for this entry, once; waits for what is under way.
+
+        `way`: how the program wants it loaded; `None` for a way that nobody else can take.
+        """
+        with self._changed:
+            item = self._items.get(key)
+            if item is None or item.step is _Step.GONE:
+                return None
+            self._asked = time.monotonic()
+            self._changed.wait_for(lambda: item.step is not _Step.BUSY, _UNDER_WAY)
+            opened, executable = item.opened, item.executable
+            self._end(item)
+            self._changed.notify_all()
+        if opened is None:
+            return None
+        if executable is None or not self._is_wanted(item.load.way, way(), executable):
+            return Loaded(opened, None)
+        with self._changed:
+            self.counts["used"] += 1
+        return Loaded(opened, executable)
+
+    def _is_wanted(self, way: Way, wanted: Way | None, executable: Any) -> bool:
+        return wanted == way and self._loader.is_current(way, executable)
+
+    def close(self) -> None:
+        """Begin nothing more, and drop what was not asked for."""
+        with self._changed:
+            self._closed = True
+            self._unread.clear()
+            self._unloaded.clear()
+            for item in self._items.values():
+                if item.step not in (_Step.BUSY, _Step.GONE):
+                    self._end(item)
+            self._changed.notify_all()
+
+    def _end(self, item: _Item) -> None:
+        """It is asked for, or of no use: nothing of it stays here. Under the lock."""
+        if item.step is not _Step.GONE:
+            self._go(item, _Step.GONE)
+            self._left -= 1
+        item.opened = item.executable = None
+
+    def _go(self, item: _Item, step: _Step) -> None:
+        for one, sign in ((item.step, -1), (step, 1)):
+            if one in self._held:
+                self._held[one] += sign * item.load.size
+        item.step = step
+
+    # -- in threads --------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (item := self._next()) is not None:
+            if item.opened is None and not self._was_read(item, self._opened(item.load)):
+                continue
+            assert item.opened is not None
+            self._was_loaded(item, self._executable(item.load, item.opened))
+
+    def _next(self) -> _Item | None:
+        """What to do next; `None` when there is no more. Loading goes first: it is what takes long."""
+        with self._changed:
+            while not (self._closed or self._is_over()):
+                self._is_ready = self._is_ready or self._loader.is_ready()
+                item = self._next_of(self._unloaded) if self._may_load() else None
+                if item is None and self._held[_Step.READ] <= _READ_BYTES:
+                    item = self._next_of(self._unread)
+                if item is not None:
+                    self._go(item, _Step.BUSY)
+                    return item
+                self._changed.wait(self._pause())
+        self.close()
+        return None
+
+    def _next_of(self, waiting: deque[_Item]) -> _Item | None:
+        while waiting:
+            if (item := waiting.popleft()).step is not _Step.GONE:
+                return item
+        return None
+
+    def _may_load(self) -> bool:
+        return self._is_ready and self._held[_Step.LOADED] <= _LOADED_BYTES
+
+    def _is_over(self) -> bool:
+        """Whether nothing is left to be done, or nobody asks."""
+        return self._left == 0 or time.monotonic() - self._asked > _PATIENCE
+
+    def _pause(self) -> float:
+        if self._is_ready:
+            return _PATIENCE / 4
+        return _LOOK_EVERY if time.monotonic() - self._began < _LATER else _LOOK_EVERY_LATER
+
+    def _was_read(self, item: _Item, opened: Opened | None) -> bool:
+        """Keep what was read; returns whether this thread is to load it at once."""
+        with self._changed:
+            item.opened = opened
+            self.counts["read"] += opened is not None
+            if opened is None or self._closed or item.step is _Step.GONE:
+                self._end(item)
+            elif opened.may_load and self._may_load():
+                return True
+            else:
+                self._go(item, _Step.READ)
+                if opened.may_load:
+                    self._unloaded.append(item)
+            self._changed.notify_all()
+            return False
+
+    def _was_loaded(self, item: _Item, executable: Any | None) -> None:
+        with self._changed:
+            self.counts["loaded"] += executable is not None
+            if self._closed or item.step is _Step.GONE:
+                self._end(item)
+            else:
+                item.executable = executable
+                self._go(item, _Step.LOADED)
+            self._changed.notify_all()
+
+    def _opened(self, load: Load) -> Opened | None:
+        try:
+            return self._read(load.key)
+        except Exception:  # whoever asks for it reads it, and says what is wrong
+            logger.debug("rewarm: %s is not read ahead", load.key[:12], exc_info=True)
+            return None
+
+    def _executable(self, load: Load, opened: Opened) -> Any | None:
+        try:
+            with at_end.unbroken():
+                return None if self._closed else self._loader.load(load.way, opened.raw)
+        except Exception:  # whoever asks for it loads it, and says what is wrong
+            logger.debug("rewarm: %s is not loaded ahead", load.key[:12], exc_info=True)
+            return None
+
+
+_all: weakref.WeakSet[Ahead] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for one in list(_all):
+        one.close()
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1

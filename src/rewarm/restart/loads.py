@@ -1,0 +1,144 @@
+"""Which executables the starts of a program load, in their order, and how.
+
+Not promised: that a record is right, or that there is one. It is a hint: what it names wrongly costs idle work.
+
+    <root>/loads/<32 hex>.json      the name is that of the program's plan (`sharing.plans`)
+
+    loads := {"version": 1, "host": text, "ways": [{"platform": text, "devices": [id, ...], "options": base64}],
+              "loads": [[64 hex, number of its way, bytes of the executable], ...]}
+
+A record stays in the cache directory, and is written and read by its user alone: the options in it are handed to JAX as
+they are. It belongs to one kind of host: an executable that was made for another CPU is not to be loaded. The oldest of
+more than 1,000 records go, and one has no more than 5,000 loads.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rewarm import small_files
+from rewarm.sharing.plans import ids_of
+from rewarm.store.contract import is_key
+
+FOLDER = "loads"
+VERSION = 1
+
+LOADS = 5_000
+_BYTES = 2 << 20
+_RECORDS = 1_000
+
+
+class Way(NamedTuple):
+    """How an executable is loaded.
+
+    Attributes:
+      platform: of the devices.
+      devices: their ids, in the order of the assignment.
+      options: the serialised `CompileOptions`.
+    """
+
+    platform: str
+    devices: tuple[int, ...]
+    options: bytes
+
+
+class Load(NamedTuple):
+    """One executable that a start loaded.
+
+    Attributes:
+      key: of its entry.
+      way: how it was loaded.
+      size: bytes of the executable, unpacked.
+    """
+
+    key: str
+    way: Way
+    size: int
+
+
+def read(root: Path, program: tuple[str, ...]) -> tuple[Load, ...]:
+    """What starts of a program load, by the most exact record that there is; nothing where none can be read."""
+    for plan_id in ids_of(program):
+        with contextlib.suppress(OSError):
+            found = _loads(small_files.contents(_path(root, plan_id), _BYTES))
+            if found:
+                return found
+    return ()
+
+
+def write(root: Path, program: tuple[str, ...], loads: Iterable[Load]) -> None:
+    """Keep what a start loaded, for the next one. Where it cannot be kept it is not."""
+    kept = list({load.key: load for load in loads}.values())[:LOADS]
+    data = _bytes(kept)
+    for plan_id in ids_of(program):
+        path = _path(root, plan_id)
+        with contextlib.suppress(OSError):
+            if not _is_news(path, data):
+                continue
+            small_files.make_folder(path.parent)
+            small_files.replace(path, data)
+            _bound(path.parent)
+
+
+@functools.cache
+def this_kind_of_host() -> str:
+    """What tells hosts apart whose CPUs may not run the same code."""
+    told = [platform.system(), platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0].splitlines()
+        told += [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
+
+
+def _path(root: Path, plan_id: str) -> Path:
+    return root / FOLDER / f"{plan_id}.json"
+
+
+def _is_news(path: Path, data: bytes) -> bool:
+    try:
+        return small_files.contents(path, _BYTES) != data
+    except OSError:
+        return True
+
+
+def _bytes(loads: list[Load]) -> bytes:
+    numbers = {way: number for number, way in enumerate(dict.fromkeys(load.way for load in loads))}
+    ways = [{**way._asdict(), "options": base64.b64encode(way.options).decode("ascii")} for way in numbers]
+    rows = [[load.key, numbers[load.way], load.size] for load in loads]
+    told = {"version": VERSION, "host": this_kind_of_host(), "ways": ways, "loads": rows}
+    return json.dumps(told, separators=(",", ":")).encode("ascii")
+
+
+def _loads(data: bytes) -> tuple[Load, ...]:
+    try:
+        told = json.loads(data)
+        if told["version"] != VERSION or told["host"] != this_kind_of_host():
+            return ()
+        ways = [_way(one) for one in told["ways"]]
+        return tuple(Load(key, ways[number], int(size)) for key, number, size in told["loads"][:LOADS] if is_key(key))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return ()
+
+
+def _way(told: dict[str, Any]) -> Way:
+    devices = tuple(int(one) for one in told["devices"])
+    return Way(str(told["platform"]), devices, base64.b64decode(told["options"], validate=True))
+
+
+def _bound(folder: Path) -> None:
+    """Remove the oldest records: a program that is started with other arguments each time leaves one at each start."""
+    with os.scandir(folder) as items:
+        found = [item for item in items if item.name.endswith(".json")]
+    if len(found) > _RECORDS:
+        found.sort(key=lambda item: item.stat(follow_symlinks=False).st_mtime)
+        for item in found[: len(found) - _RECORDS * 9 // 10]:
+            Path(item).unlink()
