@@ -35,6 +35,7 @@ VARIABLES = {
     "shared": "REWARM_SHARED",
     "verify_sample": "REWARM_VERIFY_SAMPLE",
     "load_check": "REWARM_LOAD_CHECK",
+    "load_ahead": "REWARM_LOAD_AHEAD",
     "remote": "REWARM_REMOTE",
     "namespace": "REWARM_NAMESPACE",
     "read_namespaces": "REWARM_READ_NAMESPACES",
@@ -47,7 +48,7 @@ VARIABLES = {
     "autotune_lock": "REWARM_AUTOTUNE_LOCK",
     "autotune_lock_policy": "REWARM_AUTOTUNE_LOCK_POLICY",
 }
-TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared", "autotune")
+TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared", "load_ahead", "autotune")
 TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
 FALSE_WORDS = ("0", "false", "no", "off", "OFF")
 
@@ -392,6 +393,7 @@ PRECEDENCE: list[tuple[str, str, Any, Any, str | None, Any, Any]] = [
     ("shared", "1", True, False, None, None, False),
     ("verify_sample", "0.25", 0.25, 1.0, None, None, 0.0),
     ("load_check", "subprocess", "subprocess", "none", None, None, ""),
+    ("load_ahead", "0", False, True, None, None, True),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Reading and loading ahead, with readers and loaders of the test's own: what is asked for early, late, never, otherwise."""
+"""Reading and loading ahead, by readers and loaders of the test's own: asked for early, late, never, otherwise."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Desk:
     def is_ready(self) -> bool:
         return self.is_up
 
-    def load(self, way: Way, raw: bytes) -> Any:
+    def load(self, way: Way, raw: bytes) -> Any:  # noqa: ARG002
         self.loads.append(raw.decode())
         assert self.load_gate.wait(20)
         return raw.decode()
 
-    def is_current(self, way: Way, executable: Any) -> bool:
+    def is_current(self, way: Way, executable: Any) -> bool:  # noqa: ARG002
         return self.current
 
 

@@ -42,7 +42,7 @@ def client_with(platform: str, devices: Sequence[int]) -> Any:
 
 
 def client_in_use(platform: str) -> Any | None:
-    """The client that JAX uses for a platform now, or `None`. To be called once there are clients, else it makes some."""
+    """The client that JAX uses for a platform now, or `None`. Only once there are clients: else it makes some."""
     from jax._src import xla_bridge
 
     return next((client for client in xla_bridge.backends().values() if client.platform == platform), None)
