@@ -255,6 +255,34 @@ def xla_flags() -> str:
         return flags
 
 
+# Variables that change from one start to the next and that no program decides anything by.
+_VOLATILE = ("PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "WINDOWID", "REWARM_STATS", "INVOCATION_ID")
+_VOLATILE_KINDS = ("SSH_", "TERM_", "XDG_SESSION", "TMUX", "STY", "PYTEST_")
+
+# What launchers of several processes set, and JAX's own list of clusters asks for (jax._src.clusters).
+_LAUNCHERS = ("JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "OMPI_MCA_orte_hnp_uri",
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_NODELIST", "SLURM_PROCID", "TPU_WORKER_ID",
+    "CLOUD_TPU_TASK_ID", "MEGASCALE_COORDINATOR_ADDRESS", "JOB_COMPLETION_INDEX", "RANK", "LOCAL_RANK",
+    "WORLD_SIZE")  # fmt: skip
+
+
+def has_launcher() -> bool:
+    """Whether the environment looks as if this process was one of several."""
+    return any(name in os.environ for name in _LAUNCHERS)
+
+
+def digest_of_environment() -> str:
+    """What tells one environment from another, but for what changes at each start. Nothing can be read from it."""
+    import hashlib
+
+    kept = [f"{name}={value}" for name, value in os.environ.items() if not _is_volatile(name)]
+    return hashlib.sha256("\0".join(sorted(kept)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _is_volatile(name: str) -> bool:
+    return name in _VOLATILE or name.startswith(_VOLATILE_KINDS)
+
+
 def cpu_threads() -> int:
     """How many threads XLA:CPU takes for its pool: `NPROC`, else the processors this process may run on.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import MANY, Run, clean_environment
+from conftest import MANY, Run, clean_environment, first
 
 # The program has to do something between the making of the client and its first compile, else it is there first.
 TRAIN = """
@@ -239,3 +239,85 @@ def test_one_record_for_a_program_whatever_wrote_there_before(tmp_path: Path) ->
     runs: list[Any] = starts(tmp_path / "cache", 3, TRAIN, "wait")
     assert len({run.out for run in runs}) == 1
     assert (tmp_path / "cache" / "loads").read_text() == "a file of the user's"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# A client that is made ahead: only where nothing could be spoilt by it
+
+EARLY = """
+    import os, sys, time
+    import rewarm
+    rewarm.enable()
+    import jax, numpy as np
+    time.sleep(1.0)
+    exec(os.environ.get("BEFORE", ""))
+    x = jax.jit(lambda x: (x * 3).sum())(np.ones(3, np.float32))
+    from rewarm.jax_adapter import seam
+    print(float(x), jax.device_count(), rewarm.events()[0].ahead, seam.client_ahead())
+"""
+
+
+@pytest.mark.contract
+def test_a_start_like_the_last_is_loaded_before_the_program_makes_a_client(tmp_path: Path) -> None:
+    runs = starts(tmp_path / "cache", 3, EARLY)
+    assert [run.out.split()[:2] for run in runs] == [["9.0", "1"]] * 3
+    assert runs[2].out == "9.0 1 loaded None\n"
+    assert runs[2].warnings() == []
+
+
+SPOILERS = {
+    "devices": 'jax.config.update("jax_num_cpu_devices", 3)',
+    "flags": 'os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"',
+    "dispatch": 'jax.config.update("jax_cpu_enable_async_dispatch", False)',
+    "distributed": """
+import socket
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+jax.distributed.initialize(f"127.0.0.1:{port}", 1, 0)
+""",
+    "fork": """
+child = os.fork()
+if child == 0:
+    os._exit(int(jax.jit(lambda x: x + 1)(1)) - 2)
+assert os.waitpid(child, 0)[1] == 0
+""",
+}
+
+
+@pytest.mark.parametrize("spoiler", first(2, SPOILERS))
+def test_what_a_client_would_spoil_acts_as_without_rewarm(tmp_path: Path, spoiler: str) -> None:
+    """At the first start with it, after others without; and at each later one."""
+    starts(tmp_path / "cache", 3, EARLY)
+    script = tmp_path / "train.py"
+    script.write_text(script.read_text().replace('exec(os.environ.get("BEFORE", ""))', SPOILERS[spoiler]))
+    runs = starts(tmp_path / "cache", 4)
+    expected = "3" if spoiler in ("devices", "flags") else "1"
+    assert [run.out.split()[:2] for run in runs] == [["9.0", expected]] * 4
+    if spoiler != "distributed":  # whose service says that it starts and stops
+        assert [run.warnings() for run in runs] == [[]] * 4
+
+
+def test_what_comes_by_the_environment_or_a_module_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "setup_flags.py").write_text("")
+    starts(tmp_path / "cache", 3, EARLY, BEFORE="import setup_flags")
+    (tmp_path / "setup_flags.py").write_text(f"import os\n{SPOILERS['flags']}\n")
+    (changed,) = starts(tmp_path / "cache", 1, BEFORE="import setup_flags")
+    assert changed.out.split()[:2] == ["9.0", "3"]
+    (told,) = starts(tmp_path / "cache", 1, BEFORE=SPOILERS["flags"])
+    assert told.out.split()[:2] == ["9.0", "3"]
+
+
+def test_disable_leaves_the_client_to_jax(tmp_path: Path) -> None:
+    source = """
+    import rewarm
+    rewarm.enable()
+    import jax, time
+    from jax._src.lib import xla_client
+    rewarm.disable()
+    print(xla_client.make_cpu_client.__module__)
+    time.sleep(0.5)
+    print(jax.device_count())
+    """
+    runs = starts(tmp_path / "cache", 1, source)
+    assert runs[0].out == "jaxlib.xla_client\n1\n"

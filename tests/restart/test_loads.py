@@ -9,33 +9,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarm.restart import Load, Way, loads
+from rewarm.restart import Load, Record, Surroundings, Way, loads
+from rewarm.restart.surroundings import File
 
 PROGRAM = ("train.py", "--steps", "3")
 ways = st.builds(Way, st.sampled_from(["cpu", "gpu"]), st.lists(st.integers(0, 9)).map(tuple), st.binary(max_size=50))
 one_load = st.builds(Load, st.integers(0, 2**256 - 1).map(lambda n: f"{n:064x}"), ways, st.integers(0, 1 << 40))
 LOAD = Load("ab" * 32, Way("cpu", (0, 1), b"options"), 77)
+RECORD = Record((LOAD,), Surroundings("digest", "--xla_flag", (File("/a.py", 7, 123),)))
 
 
 @given(st.lists(one_load, max_size=30, unique_by=lambda load: load.key))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, kept: list[Load]) -> None:
     root = tmp_path_factory.mktemp("root")
-    loads.write(root, PROGRAM, kept)
-    assert loads.read(root, PROGRAM) == tuple(kept)
-    assert loads.read(root, ("train.py", "--steps", "4")) == tuple(kept), "by its name alone"
-    assert loads.read(root, ("test.py",)) == ()
+    loads.write(root, PROGRAM, Record(tuple(kept)))
+    assert loads.read(root, PROGRAM) == Record(tuple(kept))
+    assert loads.read(root, ("train.py", "--steps", "4")) == Record(tuple(kept)), "by its name alone"
+    assert loads.read(root, ("test.py",)) == loads.NOTHING
 
 
 def test_another_kind_of_host_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads.write(tmp_path, PROGRAM, [LOAD])
+    loads.write(tmp_path, PROGRAM, RECORD)
     monkeypatch.setattr(loads, "this_kind_of_host", lambda: "another")
-    assert loads.read(tmp_path, PROGRAM) == ()
+    assert loads.read(tmp_path, PROGRAM) == loads.NOTHING
 
 
 @given(st.data())
 def test_no_damage_of_a_record_does_harm(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     root = tmp_path_factory.mktemp("root")
-    loads.write(root, PROGRAM, [LOAD])
+    loads.write(root, PROGRAM, RECORD)
     for path in (root / loads.FOLDER).iterdir():
         whole = bytearray(path.read_bytes())
         where = data.draw(st.integers(0, len(whole) - 1))
@@ -43,34 +45,34 @@ def test_no_damage_of_a_record_does_harm(tmp_path_factory: pytest.TempPathFactor
         whole[where] = data.draw(st.integers(0, 255))
         path.write_bytes(whole[:where] if cut else whole)
     found = loads.read(root, PROGRAM)
-    assert all(isinstance(load.key, str) and len(load.key) == 64 for load in found)
+    assert all(isinstance(load.key, str) and len(load.key) == 64 for load in found.loads)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', "null", "[" * 5000])
 def test_what_is_no_record_is_none(tmp_path: Path, text: str) -> None:
-    loads.write(tmp_path, PROGRAM, [LOAD])
+    loads.write(tmp_path, PROGRAM, RECORD)
     for path in (tmp_path / loads.FOLDER).iterdir():
         path.write_text(text)
-    assert loads.read(tmp_path, PROGRAM) == ()
+    assert loads.read(tmp_path, PROGRAM) == loads.NOTHING
 
 
 @pytest.mark.parametrize("change", [{"loads": [["x", 0, 1]]}, {"loads": [["ab" * 32, 5, 1]]}, {"ways": [{}]}])
 def test_what_names_nothing_is_passed_over(tmp_path: Path, change: dict[str, object]) -> None:
-    loads.write(tmp_path, PROGRAM, [LOAD])
+    loads.write(tmp_path, PROGRAM, RECORD)
     for path in (tmp_path / loads.FOLDER).iterdir():
         path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert loads.read(tmp_path, PROGRAM) == ()
+    assert loads.read(tmp_path, PROGRAM) == loads.NOTHING
 
 
 def test_a_program_without_a_name_keeps_nothing(tmp_path: Path) -> None:
-    loads.write(tmp_path, (), [LOAD])
+    loads.write(tmp_path, (), RECORD)
     assert not (tmp_path / loads.FOLDER).exists()
 
 
 def test_the_oldest_records_go(tmp_path: Path) -> None:
     for number in range(600):
-        loads.write(tmp_path, ("train.py", str(number)), [LOAD._replace(size=number)])
+        loads.write(tmp_path, ("train.py", str(number)), Record((LOAD._replace(size=number),)))
     for number in range(600, 1100):
-        loads.write(tmp_path, ("train.py", str(number)), [LOAD])
+        loads.write(tmp_path, ("train.py", str(number)), RECORD)
     assert len(list((tmp_path / loads.FOLDER).iterdir())) <= 1000
-    assert loads.read(tmp_path, ("train.py", "1099")) == (LOAD,)
+    assert loads.read(tmp_path, ("train.py", "1099")) == RECORD

@@ -138,6 +138,7 @@ class Activation:
             self._said = None
             self._sessions.clear()
             first_runs.stop()
+            loading_ahead.stop()
             if self._original is not None and self._in_place and seam.current() is _compile_or_get_cached:
                 seam.install(self._original)
                 self._in_place = False

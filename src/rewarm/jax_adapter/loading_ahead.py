@@ -13,21 +13,24 @@ load.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
+import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rewarm import at_end
+from rewarm import at_end, settings
 from rewarm.cache import EXECUTABLE, Ready, Request
 from rewarm.envelope import content_of, open_entry
 from rewarm.host import host_id
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import seam
 from rewarm.ledger import Ledger
-from rewarm.restart import Ahead, Load, Opened, Way, loads
+from rewarm.restart import Ahead, Load, Opened, Record, Surroundings, Way, loads, surroundings
 from rewarm.sharing import plans
 from rewarm.sharing.forks import renew_in_child
 from rewarm.small_files import PRIVATE, SHARED, Modes
@@ -43,16 +46,19 @@ _AT_LAST = 60.0
 # A program that ended and used less than this share of its record has become another.
 _STILL_THE_SAME = 0.5
 
+# How long the program's import of JAX is waited for, in seconds.
+_IMPORT = 60.0
+
 
 class _Jax:
-    """Loads by the clients that the program made (`restart.Loader`)."""
+    """Loads by the clients that the program made, or by one that was made ahead (`restart.Loader`)."""
 
     def is_ready(self) -> bool:
-        return seam.backends_are_up()
+        return seam.clients_are_made() or seam.client_ahead() is not None
 
     def load(self, way: Way, raw: bytes) -> Any:
-        client = seam.client_in_use(way.platform)
-        if client is None or seam.job_client() is not None:
+        client = seam.client_in_use(way.platform) if seam.clients_are_made() else seam.client_ahead()
+        if client is None or client.platform != way.platform or seam.job_client() is not None:
             return None
         return seam.load_bytes(client, raw, way.devices, way.options)
 
@@ -67,12 +73,26 @@ class LoadingAhead:
         self._store = store
         self._program = program
         self._proved = Proved(place_of(store.root), host_id(), modes)
-        self._before = loads.read(store.root, program)
-        self._known = {load.key: load for load in self._before}
-        self.ahead = Ahead(self._before, self._read, _Jax())
+        before = loads.read(store.root, program)
+        self._surroundings = before.surroundings
+        self._known = {load.key: load for load in before.loads}
+        self.ahead = Ahead(before.loads, self._read, _Jax())
         self._renew()
         renew_in_child(self, LoadingAhead._renew)
-        self.ahead.begin()
+        self._has_begun = False
+        if seam.clients_are_made():
+            self.begin()
+        elif before.loads and _client.is_as_before(before.surroundings):
+            self.begin()
+            _client.make_ahead()
+        else:
+            _client.when_made(self.begin)
+
+    def begin(self) -> None:
+        """Have threads read and load, from the second call on no more than from the first."""
+        if not self._has_begun:
+            self._has_begun = True
+            self.ahead.begin()
 
     def _renew(self) -> None:
         self._lock = threading.Lock()
@@ -125,11 +145,13 @@ class LoadingAhead:
             self._write()
 
     def _is_as_before(self) -> bool:
-        return all(self._known.get(key) == load for key, load in list(self._used.items()))
+        same = all(self._known.get(key) == load for key, load in list(self._used.items()))
+        return same and self._surroundings == _client.surroundings
 
     def _write(self) -> None:
         try:
-            loads.write(self._store.root, self._program, list(self._used.values()))
+            record = Record(tuple(self._used.values()), _client.surroundings)
+            loads.write(self._store.root, self._program, record)
         except Exception:
             logger.debug("rewarm: what was loaded is not kept", exc_info=True)
 
@@ -139,6 +161,86 @@ class LoadingAhead:
             return None
         entry = open_entry(data, key)
         return Opened(entry, data, entry.section(EXECUTABLE), self._proved.has(content_of(data)))
+
+
+class _Client:
+    """JAX's CPU client: what was about the program when it made one, and whether one may be made ahead.
+
+    An early client is dropped if JAX then asks for another (`seam/early_client.py`). Beyond that, only what a process
+    does once and for all can be spoilt: XLA reads `XLA_FLAGS` for its first client, and a fork with threads about is
+    not what it was without. So none is made unless the surroundings of the last start hold again.
+    """
+
+    def __init__(self) -> None:
+        self.surroundings: Surroundings | None = None
+        self._environment = ""
+        self._forked = False
+        self._then: list[Callable[[], None]] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._before_fork, after_in_child=seam.forget_client_ahead)
+
+    def _before_fork(self) -> None:
+        self._forked = True
+
+    def listen(self) -> None:
+        """Be told when JAX makes its client; JAX is there. Harmless a second time."""
+        seam.hear_of_cpu_client(self._heard, _read_by_clients)
+
+    def note_environment(self) -> None:
+        """Remember what the program was started with."""
+        self._environment = self._environment or settings.digest_of_environment()
+
+    def _heard(self) -> None:
+        # In the program's thread, a moment before there is a client.
+        if self.surroundings is None and not self._forked and not settings.has_launcher():
+            with contextlib.suppress(Exception):
+                self.surroundings = surroundings(self._environment, settings.xla_flags())
+        then, self._then = self._then, []
+        for act in then:
+            act()
+
+    def is_as_before(self, before: Surroundings | None) -> bool:
+        """Whether threads may be started, and a client made, before the program makes one."""
+        if before is None or self._forked or settings.has_launcher():
+            return False
+        return before.hold(self._environment, settings.xla_flags())
+
+    def when_made(self, act: Callable[[], None]) -> None:
+        """Do something when JAX makes its client, or at the first compile."""
+        self._then.append(act)
+
+    def make_ahead(self) -> None:
+        """Make a client in a thread, once JAX is imported."""
+        with contextlib.suppress(RuntimeError, MemoryError):
+            threading.Thread(target=self._make_ahead, name="rewarm-client", daemon=True).start()
+
+    def _make_ahead(self) -> None:
+        try:
+            if _jax_is_imported() and not (self._forked or seam.clients_are_made()):
+                with at_end.unbroken():
+                    seam.make_cpu_client_ahead()
+        except Exception:
+            logger.debug("rewarm: no client is made ahead", exc_info=True)
+
+
+def _read_by_clients() -> tuple[Any, ...]:
+    """What a CPU client reads beside its arguments."""
+    return settings.xla_flags(), settings.cpu_threads()
+
+
+def _jax_is_imported() -> bool:
+    """Wait for the program's own import of JAX."""
+    until = time.monotonic() + _IMPORT
+    while time.monotonic() < until:
+        jax = sys.modules.get("jax")
+        if jax is not None and not getattr(getattr(jax, "__spec__", None), "_initializing", False):
+            _client.listen()
+            return True
+        time.sleep(0.005)
+    return False
+
+
+_client = _Client()
 
 
 def way_of(request: Request[Any]) -> Way | None:
@@ -168,9 +270,19 @@ _known = _Known()
 def begin(in_force: Settings) -> None:
     """Read ahead what this start is likely to want, in threads. Never raises."""
     try:
+        _client.note_environment()
+        if "jax" in sys.modules:
+            _client.listen()
         of(in_force)
     except Exception:
         logger.debug("rewarm: nothing is loaded ahead", exc_info=True)
+
+
+def stop() -> None:
+    """Leave JAX as it was found. What is loaded stays until its turn: a program may turn rewarm on again."""
+    if "jax" in sys.modules:
+        with contextlib.suppress(Exception):
+            seam.put_back_cpu_client()
 
 
 def of(in_force: Settings, ledger: Ledger | None = None) -> LoadingAhead | None:
@@ -189,6 +301,7 @@ def of(in_force: Settings, ledger: Ledger | None = None) -> LoadingAhead | None:
         found = _known.begun[about]
     if ledger is not None:
         ledger.ahead = found.ahead.counts
+        found.begin()
     return found
 
 

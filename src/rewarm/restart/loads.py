@@ -4,7 +4,8 @@ Not promised: that a record is right, or that there is one. It is a hint: what i
 
     <root>/loads/<32 hex>.json      the name is that of the program's plan (`sharing.plans`)
 
-    loads := {"version": 1, "host": text, "ways": [{"platform": text, "devices": [id, ...], "options": base64}],
+    loads := {"version": 1, "host": text, "surroundings": [text, text, [[path, size, ns], ...]] | null,
+              "ways": [{"platform": text, "devices": [id, ...], "options": base64}],
               "loads": [[64 hex, number of its way, bytes of the executable], ...]}
 
 A record stays in the cache directory, and is written and read by its user alone: the options in it are handed to JAX as
@@ -21,11 +22,11 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rewarm import small_files
+from rewarm.restart.surroundings import File, Surroundings
 from rewarm.sharing.plans import ids_of
 from rewarm.store.contract import is_key
 
@@ -65,20 +66,35 @@ class Load(NamedTuple):
     size: int
 
 
-def read(root: Path, program: tuple[str, ...]) -> tuple[Load, ...]:
-    """What starts of a program load, by the most exact record that there is; nothing where none can be read."""
+class Record(NamedTuple):
+    """What the starts of a program load.
+
+    Attributes:
+      loads: in the order in which they were asked for.
+      surroundings: of the last start when JAX made its client; `None` where another may not be made early.
+    """
+
+    loads: tuple[Load, ...] = ()
+    surroundings: Surroundings | None = None
+
+
+NOTHING = Record()
+
+
+def read(root: Path, program: tuple[str, ...]) -> Record:
+    """What starts of a program load, by the most exact record that there is; `NOTHING` where none can be read."""
     for plan_id in ids_of(program):
         with contextlib.suppress(OSError):
-            found = _loads(small_files.contents(_path(root, plan_id), _BYTES))
-            if found:
+            found = _record(small_files.contents(_path(root, plan_id), _BYTES))
+            if found.loads:
                 return found
-    return ()
+    return NOTHING
 
 
-def write(root: Path, program: tuple[str, ...], loads: Iterable[Load]) -> None:
+def write(root: Path, program: tuple[str, ...], record: Record) -> None:
     """Keep what a start loaded, for the next one. Where it cannot be kept it is not."""
-    kept = list({load.key: load for load in loads}.values())[:LOADS]
-    data = _bytes(kept)
+    kept = tuple({load.key: load for load in record.loads}.values())[:LOADS]
+    data = _bytes(Record(kept, record.surroundings))
     for plan_id in ids_of(program):
         path = _path(root, plan_id)
         with contextlib.suppress(OSError):
@@ -110,23 +126,39 @@ def _is_news(path: Path, data: bytes) -> bool:
         return True
 
 
-def _bytes(loads: list[Load]) -> bytes:
+def _bytes(record: Record) -> bytes:
+    loads = record.loads
     numbers = {way: number for number, way in enumerate(dict.fromkeys(load.way for load in loads))}
     ways = [{**way._asdict(), "options": base64.b64encode(way.options).decode("ascii")} for way in numbers]
     rows = [[load.key, numbers[load.way], load.size] for load in loads]
-    told = {"version": VERSION, "host": this_kind_of_host(), "ways": ways, "loads": rows}
+    told = {
+        "version": VERSION,
+        "host": this_kind_of_host(),
+        "surroundings": record.surroundings,
+        "ways": ways,
+        "loads": rows,
+    }
     return json.dumps(told, separators=(",", ":")).encode("ascii")
 
 
-def _loads(data: bytes) -> tuple[Load, ...]:
+def _record(data: bytes) -> Record:
     try:
         told = json.loads(data)
         if told["version"] != VERSION or told["host"] != this_kind_of_host():
-            return ()
+            return NOTHING
         ways = [_way(one) for one in told["ways"]]
-        return tuple(Load(key, ways[number], int(size)) for key, number, size in told["loads"][:LOADS] if is_key(key))
+        rows = [row for row in told["loads"][:LOADS] if is_key(row[0])]
+        loads = tuple(Load(key, ways[number], int(size)) for key, number, size in rows)
+        return Record(loads, _surroundings(told["surroundings"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        return ()
+        return NOTHING
+
+
+def _surroundings(told: list[Any] | None) -> Surroundings | None:
+    if told is None:
+        return None
+    environment, flags, files = told
+    return Surroundings(str(environment), str(flags), tuple(File(str(path), size, ns) for path, size, ns in files))
 
 
 def _way(told: dict[str, Any]) -> Way:

@@ -36,6 +36,7 @@ from rewarm.jax_adapter.seam.copies import (
     Copy,
     backends_are_up,
     buffers,
+    clients_are_made,
     compile_copy,
     copy_of,
     optimised_programs,
@@ -44,6 +45,13 @@ from rewarm.jax_adapter.seam.copies import (
 )
 from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled
 from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
+from rewarm.jax_adapter.seam.early_client import (
+    client_ahead,
+    forget_client_ahead,
+    hear_of_cpu_client,
+    make_cpu_client_ahead,
+    put_back_cpu_client,
+)
 from rewarm.jax_adapter.seam.loading import client_in_use, client_with, initialise_lapack, load_bytes, untyped_targets
 from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
 from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
@@ -62,8 +70,10 @@ __all__ = [
     "buffers",
     "cache_log",
     "can_make_devices",
+    "client_ahead",
     "client_in_use",
     "client_with",
+    "clients_are_made",
     "compile_copy",
     "compile_now",
     "compile_smallest",
@@ -73,7 +83,9 @@ __all__ = [
     "current",
     "devices_of",
     "drop_override",
+    "forget_client_ahead",
     "have_compiled",
+    "hear_of_cpu_client",
     "hide_from_tracebacks",
     "hide_url",
     "initialise_lapack",
@@ -83,11 +95,13 @@ __all__ = [
     "jitted_type",
     "job_client",
     "load_bytes",
+    "make_cpu_client_ahead",
     "note_compile_after_miss",
     "optimised_programs",
     "partitioning_call",
     "probe",
     "process_index",
+    "put_back_cpu_client",
     "read_options",
     "registered_as_tree",
     "remember_defaults",

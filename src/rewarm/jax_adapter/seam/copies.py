@@ -62,6 +62,11 @@ def backends_are_up() -> bool:
     return bridge is not None and bool(bridge.backends_are_initialized())
 
 
+def clients_are_made() -> bool:
+    """As `backends_are_up`, without waiting for JAX while it makes them."""
+    return bool(getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None))
+
+
 def run_once(executable: Any, device: Any, inputs: Sequence[Any]) -> list[Any]:
     """Run an executable of one device on NumPy arrays, as they are; returns JAX arrays that may not be ready yet."""
     from jax._src import core
