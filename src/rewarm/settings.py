@@ -9,7 +9,7 @@ Imports next to nothing: JAX's plugin discovery comes here in every process, als
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,11 @@ def _host_options() -> HostOptions:
 def variable_is_set(name: str) -> bool:
     """Whether a variable of the environment is set to anything: how an explicit default of JAX is told."""
     return name in os.environ
+
+
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Those of these variables of the environment that are set to anything; their values may be secrets."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 def digest_of_variable(name: str) -> str:

@@ -42,7 +42,7 @@ from rewarm.jax_adapter.seam.copies import (
     run_once,
     serialised_programs,
 )
-from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled
+from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled, mocked_gpus
 from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
 from rewarm.jax_adapter.seam.loading import client_with, initialise_lapack, load_bytes, untyped_targets
 from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
@@ -82,6 +82,7 @@ __all__ = [
     "jitted_type",
     "job_client",
     "load_bytes",
+    "mocked_gpus",
     "note_compile_after_miss",
     "optimised_programs",
     "partitioning_call",
