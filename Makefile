@@ -15,7 +15,7 @@ PYTHON ?= $(shell sh tools/find-python 3.11)
 JAX ?= jax>=0.9,<0.13
 PIP = -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-prewarm test contract campaign cuda-compiler clean
+.PHONY: demo demo-prewarm test contract campaign cuda-compiler tpu-compiler clean
 
 demo: .venv/demo/ready
 	.venv/demo/bin/python examples/demo.py
@@ -23,7 +23,7 @@ demo: .venv/demo/ready
 demo-prewarm: .venv/demo/ready
 	.venv/demo/bin/python examples/demo_prewarm.py
 
-test: .venv/test/ready cuda-compiler
+test: .venv/test/ready cuda-compiler tpu-compiler
 	.venv/test/bin/ruff check src tests benchmarks examples
 	.venv/test/bin/ruff format --check src tests benchmarks examples
 	.venv/test/bin/mypy
@@ -34,7 +34,11 @@ test: .venv/test/ready cuda-compiler
 cuda-compiler: .venv/test/ready
 	sh tools/cuda-compiler .venv/test/bin/python || [ "$${REWARM_TEST_CUDA:-}" != 1 ]
 
-campaign: .venv/test/ready cuda-compiler
+# The TPU's compiler (libtpu), which needs no TPU: the same.
+tpu-compiler: .venv/test/ready
+	sh tools/tpu-compiler .venv/test/bin/python || [ "$${REWARM_TEST_TPU:-}" != 1 ]
+
+campaign: .venv/test/ready cuda-compiler tpu-compiler
 	.venv/test/bin/python -m pytest -n 2 -m campaign
 
 contract:

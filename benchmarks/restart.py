@@ -128,9 +128,9 @@ class Restarts:
             "| --- | ---: | ---: | ---: | ---: | ---: |",
         ]
         for name, row in self.rows.items():
-            wall, ratio = Spread.of(row.seconds), self.ratio(name)
+            wall, cpu, ratio = Spread.of(row.seconds), Spread.of(row.cpu_seconds), self.ratio(name)
             lines.append(
-                f"| {name} | {wall.median:.2f} | {wall.low:.2f}-{wall.high:.2f} | {Spread.of(row.cpu_seconds).median:.2f} "
+                f"| {name} | {wall.median:.2f} | {wall.low:.2f}-{wall.high:.2f} | {cpu.median:.2f} "
                 f"| {row.used} | {ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f}) |"
             )
         seconds = sum(sum(row.seconds) for row in self.rows.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,11 @@ import pytest
 pytest.register_assert_rewrite("rewarm.store.conformance", "rewarm.remote.conformance")
 
 # What a developer's shell may hold and a test must not see.
-_FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "LIBTPU")
+_FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "PYTEST_", "LIBTPU")
+
+# A shell that starts this in the background has Ctrl-C ignored, by all that is started from here, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs named jit_f0, jit_f1, ...: all are asked for, in this order.
 MANY = """

@@ -114,7 +114,7 @@ def test_only_settings_read_the_environment() -> None:
 
 
 def test_below_the_adapter_nothing_imports_jax() -> None:
-    allowed = {(f"identity/program/{name}.py", "jaxlib") for name in ("canonical", "listing", "payloads")}
+    allowed = {(f"identity/program/{name}.py", "jaxlib") for name in ("arguments", "canonical", "listing", "payloads")}
     found = {
         (str(path), name.split(".")[0])
         for path, text in sources()

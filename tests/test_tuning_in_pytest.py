@@ -4,9 +4,11 @@ does: a temporary file, then renamed; the load side is read by the real compiler
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,10 +95,91 @@ def test_a_dump_beside_a_compilation_cache_says_what_that_means(suite: Path) -> 
 
 def test_a_dump_does_not_overwrite_something_else(suite: Path) -> None:
     (suite / "tuned.pb").write_text("the user's notes\n")
-    ran = Ran(suite, "--rewarm-autotune-dump", "tuned.pb")
-    assert "nothing was dumped" in ran.out
-    assert "it is not overwritten" in ran.out
+    ran = Ran(suite, "--rewarm-autotune-dump", "tuned.pb", code=4)
+    assert "it is not overwritten" in ran.err
     assert (suite / "tuned.pb").read_text() == "the user's notes\n"
+
+
+def _a_folder(folder: Path) -> str:
+    (folder / "tuned.pb").mkdir()
+    return "tuned.pb"
+
+
+def _below_a_file(folder: Path) -> str:
+    (folder / "file").write_text("")
+    return "file/tuned.pb"
+
+
+def _a_pipe(folder: Path) -> str:
+    os.mkfifo(folder / "tuned.pb")
+    return "tuned.pb"
+
+
+def _of_the_other_family(folder: Path) -> str:
+    other = OLD / "mlp_128x128" / "legacy_load.textproto" if IS_NEW else NEW / "mlp_128x128" / "new_load.textproto"
+    write(read(other).entries, folder / "tuned.pb", Format.LEGACY_BINARY if IS_NEW else Format.NEW_BINARY)
+    return "tuned.pb"
+
+
+def _where_nothing_can_be_written(folder: Path) -> str:
+    return "/proc/tuned.pb"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (_a_folder, "found a folder"),
+        (_below_a_file, "file"),
+        (_a_pipe, "found something that is no file"),
+        (_of_the_other_family, "found legacy and new"),
+        (_where_nothing_can_be_written, "/proc"),
+    ],
+)
+def test_a_dump_that_cannot_be_is_refused_before_the_first_test(
+    suite: Path, place: Callable[[Path], str], said: str
+) -> None:
+    (suite / "conftest.py").write_text("raise SystemExit('the tests have begun')\n")
+    ran = Ran(suite, f"--rewarm-autotune-dump={place(suite)}", code=4)
+    assert ran.err.startswith("ERROR: rewarm: ")
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    assert [path.name for path in suite.iterdir() if path.name.startswith(".rewarm")] == []
+
+
+@pytest.mark.parametrize("more", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_a_dump_that_fails_at_the_end_is_no_success(suite: Path, more: list[str]) -> None:
+    (suite / "test_z.py").write_text("import pathlib\n\ndef test_it():\n    pathlib.Path('tuned.pb').mkdir()\n")
+    ran = Ran(suite, *more, "--rewarm-autotune-dump=tuned.pb", "test_tuning.py", "test_z.py", code=1)
+    assert "nothing was dumped: " in ran.out
+    assert "failed" not in ran.out
+
+
+def test_a_worker_that_ends_itself_loses_nothing_that_it_tuned(suite: Path) -> None:
+    (suite / "test_z.py").write_text(
+        f"import os, xla_like\n\ndef test_ends():\n    xla_like.compiled([{str(LOAD_OF[ONE])!r}])\n    os._exit(0)\n"
+    )
+    options = ["-n", "1", "--max-worker-restart=0", f"--rewarm-autotune-load={LOAD_OF[OTHER]}"]
+    ran = Ran(suite, *options, "--rewarm-autotune-dump=all.pb", "test_z.py", code=1)
+    assert keys(suite / "all.pb") == ALL
+    assert "1 test tuned 1 fusion although" in ran.out
+    assert "(a test that ended its process)" in ran.out
+
+
+def test_a_forked_child_that_ends_itself_loses_nothing_that_it_tuned(suite: Path) -> None:
+    (suite / "test_z.py").write_text(
+        f"""
+import os, xla_like
+
+def test_forks():
+    child = os.fork()
+    if not child:
+        xla_like.compiled([{str(LOAD_OF[ONE])!r}])
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    )
+    Ran(suite, "--rewarm-autotune-dump=all.pb", "test_z.py")
+    assert keys(suite / "all.pb") == keys(LOAD_OF[ONE])
 
 
 def test_a_dump_of_nothing_writes_nothing(suite: Path) -> None:

@@ -50,6 +50,7 @@ __all__ = [
     "enable",
     "events",
     "key_of",
+    "recorded",
     "stats",
 ]
 
@@ -231,6 +232,52 @@ def abstract(tree: Any, *, sharding: Any = None, mesh: Any = None) -> Any:
     from rewarm.jax_adapter.programs import abstract as made
 
     return made(tree, sharding=sharding, mesh=mesh)
+
+
+def recorded(
+    jitted: Any,
+    /,
+    *like: Any,
+    on: Any = None,
+    key: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    compiler_options: Any = None,
+    **keywords: Any,
+) -> Program:
+    """A `rewarm.Program` with the arguments that `jitted` had in the newest run that this cache directory knows.
+
+    Not promised: what is in no compiled program: arguments that the function does not use, static ones, and whether the
+    type of a number was weak (it is taken for an array's). Give the arguments then; of those that are given what the
+    run had counts for shapes, types and shardings, and they say the rest.
+
+    Args:
+      jitted: what `jax.jit` returned; runs know it by its name.
+      *like: nothing, and the arguments are made of the names of their leaves (dicts, and lists for all that has
+        numbers); or all of them, as the function takes them, such as `jax.eval_shape` returns.
+      on: a mesh whose axes have the names that the run's had, and any sizes, over which arguments are divided as they
+        were; for a program of one device, that device.
+      key: the start of the key that is meant, where programs of one name differ (`rewarm ls`).
+      directory: where the run was kept. Default: as for `enable`.
+      name, compiler_options: as for `Program`.
+      **keywords: as `like`.
+
+    Raises:
+      RecordError (a ValueError): no run, or a record that does not say enough; the message says what to give.
+      TypeError: `jitted` is not a function.
+    """
+    from rewarm.jax_adapter.recorded import recorded as made
+
+    return made(
+        jitted,
+        *like,
+        on=on,
+        key=key,
+        directory=directory,
+        name=name,
+        compiler_options=compiler_options,
+        **keywords,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -60,6 +60,8 @@ def _begun(config: pytest.Config, load: str | None, dump: str | None) -> _Tuning
         source = _path(config, load, environment, is_input=True) if load else None
         run = in_tests.joined_or_begun(settings.xla_flags(), source)
         config.add_cleanup(run.end)
+        if target is not None and not run.is_worker:
+            run.refuse_dump(target)
         flags = run.enter()
     except (RewarmError, OSError) as wrong:
         raise pytest.UsageError(f"rewarm: {wrong}") from None
@@ -105,8 +107,8 @@ class _Tuning:
         self._run.after(nodeid)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        """Gather, after the workers have ended, and dump."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Gather, after the workers have ended, and dump. What was asked for and not done is no success."""
         self._run.after("(after the last test)")
         if self._run.is_worker:
             return
@@ -116,7 +118,9 @@ class _Tuning:
             self._gathered = self._run.gather()
             self._dumped(self._gathered)
         except (RewarmError, OSError) as wrong:
-            self._lines.append(f"nothing was dumped: {wrong}")
+            self._lines.append(f"nothing was dumped: {wrong}" if self._dump else f"nothing was gathered: {wrong}")
+            if self._dump and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _dumped(self, gathered: Gathered) -> None:
         if self._dump is None:

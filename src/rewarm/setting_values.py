@@ -79,6 +79,11 @@ def as_size(value: Any) -> int:
     return int(as_amount(value, _UNITS))
 
 
+def as_span(value: Any) -> float:
+    """As `as_age`, and 0 with a unit, which is meant: 0 alone may be meant for no bound."""
+    return 0.0 if str(value).strip()[-1:].isalpha() and as_amount(value, _SPANS) == 0.0 else as_age(value)
+
+
 def as_age(value: Any) -> float:
     age = as_amount(value, _SPANS)
     if age == 0.0:

@@ -9,7 +9,7 @@ Imports next to nothing: JAX's plugin discovery comes here in every process, als
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +231,11 @@ def variable_is_set(name: str) -> bool:
     return name in os.environ
 
 
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Those of these variables of the environment that are set to anything; their values may be secrets."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
 def digest_of_variable(name: str) -> str:
     """What stands for the value of a variable that the user declared: its SHA-256, since it may be a secret."""
     import hashlib
@@ -259,7 +264,7 @@ def xla_flags() -> str:
 _VOLATILE = ("PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "WINDOWID", "REWARM_STATS", "INVOCATION_ID")
 _VOLATILE_KINDS = ("SSH_", "TERM_", "XDG_SESSION", "TMUX", "STY", "PYTEST_")
 
-# What launchers of several processes set, and JAX's own list of clusters asks for (jax._src.clusters).
+# What launchers of several processes set, and JAX asks for in its own list of clusters.
 _LAUNCHERS = ("JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "OMPI_MCA_orte_hnp_uri",
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_NODELIST", "SLURM_PROCID", "TPU_WORKER_ID",
     "CLOUD_TPU_TASK_ID", "MEGASCALE_COORDINATOR_ADDRESS", "JOB_COMPLETION_INDEX", "RANK", "LOCAL_RANK",

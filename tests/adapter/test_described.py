@@ -139,8 +139,8 @@ def test_why_devices_cannot_be_described_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "package", "install"),
     [
-        ("h200", "jax_plugins", "pip install --no-deps jax-cuda13-plugin=="),
-        ("v5e", "libtpu", "pip install libtpu"),
+        ("h200", "jax_plugins", "pip install 'rewarm[gpu-aot]' 'jax=="),
+        ("v5e", "libtpu", "pip install 'rewarm[tpu-aot]' 'jax=="),
     ],
 )
 def test_what_to_install_is_said(name: str, package: str, install: str, tmp_path: Path) -> None:

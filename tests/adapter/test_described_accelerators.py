@@ -6,8 +6,6 @@ attached one in it: what is held here is that the key is made of the file and of
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -16,10 +14,12 @@ from typing import Any
 import described_programs
 import pytest
 
-from conftest import clean_environment, execute
+import tpu_compilers
+from conftest import execute
 from cuda_compilers import Compiler, jax_version, wanted
 from rewarm import targets
 from rewarm.identity import TargetFacts, canonical_target
+from rewarm.identity.gpu_topology import fields_of
 
 pytestmark = pytest.mark.contract
 
@@ -91,22 +91,17 @@ def test_a_captured_gpu_has_the_key_of_what_it_said(tmp_path: Path) -> None:
     other = found["2x1x4"]["summed"]["target"]
     assert {**other, "topology": "", "shape": []} == {**own, "topology": "", "shape": []}
     assert other["topology"] != own["topology"]
-    assert hashlib.sha256(told.topology).hexdigest() == own["topology"]
+    assert fields_of(told.topology) == own["topology"]
+    assert own["topology"]["devices"] == "4"
     assert len({device[1] for device in found["2x1x4"]["devices"]}) == 2
     differing = {one.field for one in targets.differences(targets.named("h200"), captured)}
     assert differing == {"platform_version", "device_kind"}
 
 
 def tpus(folder: Path, asked: list[list[str]], *more: str) -> dict[str, Any]:
-    spec = importlib.util.find_spec("libtpu")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("libtpu is not installed; it has the TPU's compiler: pip install libtpu")
+    compiler = tpu_compilers.wanted()
     folder.mkdir()
-    env = clean_environment(
-        REWARM_DIR=str(folder / "cache"),
-        TPU_SKIP_MDS_QUERY="1",
-        PYTHONPATH=str(Path(spec.submodule_search_locations[0]).parent),
-    )
+    env = compiler.environment(REWARM_DIR=str(folder / "cache"))
     command = [sys.executable, "-W", "ignore", PROGRAM, json.dumps(asked), "only=summed", *more]
     done = execute(command, env=env, cwd=folder)
     assert done.code == 0, done.err[-3000:]
@@ -115,11 +110,12 @@ def tpus(folder: Path, asked: list[list[str]], *more: str) -> dict[str, Any]:
 
 
 def test_keys_of_described_tpus_hold_from_process_to_process(tmp_path: Path) -> None:
-    asked = [["v5e", "2x4"], ["v5e", "2x4@2x4"]]
+    asked = [["v5e", "2x4"], ["v5e", "2x4@2x4"], ["v5e", "2*2x2"]]
     one = tpus(tmp_path / "one", asked, "compile")
     assert one == tpus(tmp_path / "other", asked, "compile")
-    assert len({told["summed"]["key"] for told in one.values()}) == 2, "one host or two"
-    assert [len({device[1] for device in told["devices"]}) for told in one.values()] == [2, 1]
+    assert len({told["summed"]["key"] for told in one.values()}) == 3, "one host or two, one slice or two"
+    assert [len({device[1] for device in told["devices"]}) for told in one.values()] == [2, 1, 2]
+    assert [len(told["devices"]) for told in one.values()] == [8, 8, 8]
 
 
 @pytest.mark.parametrize(("name", "text"), [("v4", "2x2x2"), ("v5p", "2x2x1"), ("v6e", "16x16"), ("tpu7x", "2x2x1")])

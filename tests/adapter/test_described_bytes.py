@@ -95,3 +95,9 @@ def test_the_shape_of_a_slice_is_in_the_coordinates_of_its_devices() -> None:
     assert shape_of_slice(slice_((2, 4, 1), (2, 2)), 2) == "2x4@2x2"
     assert shape_of_slice(slice_((2, 4, 1), (2, 4)), 2) == "2x4"
     assert shape_of_slice(slice_((2, 2, 4), (2, 2)), 3) == "2x2x4@2x2x1"
+    several = [
+        SimpleNamespace(coords=one.coords, process_index=(number, one.process_index), slice_index=number)
+        for number in (0, 1)
+        for one in slice_((2, 4, 1), (2, 2))
+    ]
+    assert shape_of_slice(several, 2) == "2*2x4@2x2"

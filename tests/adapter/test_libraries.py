@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rewarm.jax_adapter.libraries import libraries
+from rewarm.jax_adapter.libraries import _cuda_plugin, libraries
 
 
 @pytest.fixture
@@ -78,3 +78,10 @@ def test_tpu(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names("tpu")["libtpu/libtpu.so"] == site / "libtpu/libtpu.so"
     monkeypatch.setenv("TPU_LIBRARY_PATH", str(site / "other/libtpu.so"))
     assert names("tpu")["libtpu/libtpu.so"] == site / "other/libtpu.so"
+
+
+def test_without_the_plugin_of_a_gpu_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words that hold whatever the platform of this process is."""
+    monkeypatch.setattr("rewarm.jax_adapter.libraries._folders", lambda _: [])
+    with pytest.raises(FileNotFoundError, match="JAX's plugin for CUDA is not installed"):
+        list(_cuda_plugin())

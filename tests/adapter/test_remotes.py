@@ -373,10 +373,11 @@ MANY_AHEAD = """
 TWELVE = str([2.0 + number for number in range(12)])
 
 
-def run_many(machine: Machine, url: str, tmp_path: Path, setup: str = "", **env: str) -> Run:
-    """Twelve programs, with the remote by the environment, or by `setup`."""
+def run_many(machine: Machine, url: str, tmp_path: Path, setup: str = "", more: int = 0, **env: str) -> Run:
+    """Twelve programs, or so many more, with the remote by the environment, or by `setup`."""
     path = tmp_path / "many_ahead.py"
-    path.write_text(textwrap.dedent(MANY_AHEAD).replace("SETUP", textwrap.dedent(setup)))
+    source = textwrap.dedent(MANY_AHEAD).replace("SETUP", textwrap.dedent(setup))
+    path.write_text(f"{source}\nfor number in range(12, {12 + more}): program(number)(np.ones(2, np.float32))\n")
     remotes = (url,) if url else ()
     done = subprocess.run(
         [sys.executable, str(path)], env=clean_environment(REWARM_STATS="json", **machine.env(*remotes, **env)),
@@ -406,6 +407,60 @@ def test_many_small_entries_come_in_packs(tmp_path: Path, http: HttpCache) -> No
     again = run_many(other, http.url, tmp_path)
     assert (again.stats["hits"], len(entries(other.cache))) == (12, 12)
     assert (http.count("GET", "/main/"), http.count("PUT", "/main/")) == (0, http.count("PUT", "/main/probes/"))
+
+
+def packs_in(folder: Path) -> set[str]:
+    """The packs that lie in a remote."""
+    return {path.name for path in (folder / "main" / "packs").glob("*")}
+
+
+def packs_named_in(folder: Path) -> set[str]:
+    """The packs that the plans in a remote name."""
+    told = [json.loads(path.read_text()) for path in (folder / "main" / "plans").iterdir()]
+    return {name for plan in told for name in plan["packs"]}
+
+
+def entries_in(folder: Path) -> dict[str, bytes]:
+    """The entries in a remote, signatures and all."""
+    return {path.name: path.read_bytes() for path in (folder / "main").glob("*/*") if len(path.name) == 64}
+
+
+def test_a_near_remote_is_filled_with_what_came_in_packs(tmp_path: Path) -> None:
+    """The entries with the signature of who made them, and a plan that names packs which are there."""
+    one = Machine.named("one", tmp_path)
+    other, third = Machine.named("other", tmp_path, one), Machine.named("third", tmp_path, one)
+    near, far = tmp_path / "near", tmp_path / "far"
+    near.mkdir()
+    far.mkdir()
+    run_many(one, far.as_uri(), tmp_path)
+    before = {path: path.read_bytes() for path in far.rglob("*") if path.is_file() and "probes" not in path.parts}
+    had = run_many(other, f"{near.as_uri()},{far.as_uri()}", tmp_path)
+    assert (had.stats["hits"], had.stats["misses"], had.warnings()) == (12, 0, [])
+    assert entries_in(near) == entries_in(far)
+    assert len(entries_in(near)) == 12
+    assert packs_named_in(near) == packs_in(near)
+    assert len(packs_in(near)) == 1
+    assert packs_named_in(far) == packs_in(far)
+    assert {path: path.read_bytes() for path in before if "plans" not in path.parts} == {
+        path: data for path, data in before.items() if "plans" not in path.parts
+    }, "what was there is as it was"
+    from_near = run_many(third, f"{near.as_uri()}?write=no", tmp_path)
+    assert (from_near.stats["hits"], from_near.warnings()) == (12, [])
+    marks = {path: path.stat().st_mtime_ns for path in (*near.rglob("*"), *far.rglob("*")) if path.is_file()}
+    run_many(other, f"{near.as_uri()},{far.as_uri()}", tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in marks} == marks, "all of it is there by now"
+
+
+def test_a_remote_that_is_named_later_gets_no_plan_with_packs_of_another(tmp_path: Path) -> None:
+    one = Machine.named("one", tmp_path)
+    near, far = tmp_path / "near", tmp_path / "far"
+    near.mkdir()
+    far.mkdir()
+    run_many(one, far.as_uri(), tmp_path)
+    again = run_many(one, f"{near.as_uri()},{far.as_uri()}", tmp_path, more=1)
+    assert (again.stats["hits"], again.stats["misses"]) == (12, 1)
+    assert packs_in(far) == packs_named_in(far) != set()
+    assert packs_named_in(near) == packs_in(near) == set()
 
 
 def test_packs_that_are_lost_are_made_again_by_who_misses_them(tmp_path: Path, http: HttpCache) -> None:

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from cuda_compilers import Compiler, wanted
-from rewarm.autotune import lock
+from rewarm.autotune import lock, lock_file
 from rewarm.autotune.formats import Family, Format, TuningEntry, device_of_target, read, write
 from rewarm.autotune.formats.builds import build_of
-from rewarm.autotune.places import Place, places
+from rewarm.autotune.locating import places
+from rewarm.autotune.places import Place
 from shared_remotes import Machine
 
 SAMPLES = Path(__file__).parents[1] / "autotune" / "samples"
@@ -349,7 +350,7 @@ def test_one_who_hangs_with_the_lock_costs_five_seconds_and_a_line(bench: Bench,
 def locked(bench: Bench, folder: Path, program: str) -> str:
     device = device_of_target((TARGETS / "h200.txtpb").read_text())
     path = folder / f"{program}.lock"
-    path.write_text(lock.written(lock.pinned(bench.results(program), device, bench.compiler.jax)))
+    path.write_text(lock_file.written(lock.pinned(bench.results(program), device, bench.compiler.jax)))
     return str(path)
 
 
@@ -358,7 +359,7 @@ def test_a_lock_decides_and_leaves_the_place_alone(bench: Bench, tmp_path: Path)
     path = locked(bench, tmp_path, "dot_tanh_64x64")
     answer = bench.compile(machine, REWARM_AUTOTUNE_LOCK=path)
     assert (answer.tuned, answer.error, answer.state) == (True, "", "complete")
-    assert answer.records[0]["lock"] == lock.read(Path(path)).digest
+    assert answer.records[0]["lock"] == lock_file.read(Path(path)).digest
     [file] = (bench.place(machine).root / "locks").iterdir()
     assert oct(file.stat().st_mode & 0o777) == "0o400"
 
@@ -421,6 +422,18 @@ def test_or_a_warning_by_choice(bench: Bench, tmp_path: Path) -> None:
     answer = bench.compile(Machine.named("one", tmp_path), **options)
     assert (answer.error, answer.state) == ("", "incomplete")
     assert answer.log.count("does not pin a fusion of this program") == 1
+
+
+def test_deterministic_operations_may_keep_xla_from_what_is_pinned(bench: Bench, tmp_path: Path) -> None:
+    """The lock has the fusion, and XLA does not take its result: the error says what stands in the way."""
+    path = locked(bench, tmp_path, "dot_tanh_64x64")
+    machine, deterministic = Machine.named("one", tmp_path), {"xla_gpu_deterministic_ops": True}
+    answer = bench.compile(machine, deterministic, REWARM_AUTOTUNE_LOCK=path)
+    if bench.build.minor < (0, 11):
+        assert (answer.error, answer.tuned) == ("", True)
+        return
+    assert answer.kind == "OutsideLockError"
+    assert "or xla_gpu_deterministic_ops keeps XLA from taking the result: %" in answer.error
 
 
 @pytest.mark.parametrize("wrong", ["nothing there", "another device", "user's own file"])

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from conftest import Program, Run, entries
+from rewarm.autotune.build_ids import build_id
 from rewarm.autotune.formats import Family, read
-from rewarm.autotune.places import Place, build_id, place_of, places
+from rewarm.autotune.locating import place_of, places
+from rewarm.autotune.places import Place
 from rewarm.store.files import header_of
 
 SAMPLES = Path(__file__).parents[1] / "autotune" / "samples" / "jax_0_12_0_1" / "mlp_128x128" / "new_load.pb"
@@ -25,7 +27,7 @@ PROGRAM = f"""
 import json, os, sys
 import jax, numpy as np
 from rewarm.autotune.formats import Family
-from rewarm.autotune.places import place_of
+from rewarm.autotune.locating import place_of
 from rewarm.jax_adapter import session, tuning
 from rewarm.jax_adapter.managed import Managed
 

@@ -99,6 +99,21 @@ def test_what_a_revoked_key_signed_is_refused_also_where_somebody_passed_it_on(
             rewarm(last, "clear")
 
 
+def test_what_a_revoked_key_signed_comes_back_in_nobody_s_bundle(program: Program, tmp_path: Path, folder: str) -> None:
+    """Who has it from a remote does not sign it in a bundle, but where he says that he wants to."""
+    left = Machine.named("left", tmp_path)
+    between = Machine.named("between", tmp_path, left)
+    last = Machine.named("last", tmp_path, between)
+    program(PLAIN, **left.env(folder))
+    assert program(PLAIN, **between.env(folder)).stats["hits"] == 1
+    rewarm(last, "keys", "revoke", left.key.id)
+    for words, number in (([], 0), (["--all"], 1)):
+        path = str(tmp_path / f"{number}.zip")
+        assert f"{number} entr" in rewarm(between, "bundle", "save", path, *words).out
+        assert f"{number} of {number} entr" in rewarm(last, "bundle", "load", path).out
+        assert len(entries(last.cache)) == number
+
+
 def test_what_was_read_in_another_namespace_is_not_passed_on(program: Program, tmp_path: Path, folder: str) -> None:
     """Somebody reads what pull requests write, too; main never gets it from him."""
     request = Machine.named("request", tmp_path)

@@ -15,6 +15,7 @@ from attackers import client, name_of, remote
 
 from conftest import Program, Run, clean_environment, entries, execute
 from rewarm.envelope import open_entry, seal
+from rewarm.sharing import bundle
 from rewarm.trust import Keyring, Posture, unsigned_entry
 from shared_remotes import Machine
 
@@ -71,7 +72,7 @@ def test_the_digest_does_not_keep_him_out(program: Program, tmp_path: Path) -> N
 
 
 def test_what_lies_in_the_directory_is_signed_like_one_s_own(program: Program, tmp_path: Path) -> None:
-    """`sync push --all` and `bundle save` sign what is there, whoever made it; `sync push` what was made there."""
+    """With `--all`, `sync push` and `bundle save` sign what is there, whoever made it; else what was made there."""
     one = Machine.named("one", tmp_path)
     with remote("folder", tmp_path) as address:
         program(PLAIN, **one.env())
@@ -84,6 +85,10 @@ def test_what_lies_in_the_directory_is_signed_like_one_s_own(program: Program, t
     assert blob is not None
     entry = unsigned_entry(blob, path.name, "main", Keyring(None, [one.key.public]), Posture.REQUIRE)
     assert open_entry(entry, path.name).section("executable") == EVIL
+    for words, number in (([], 0), (["--all"], 1)):
+        made = str(tmp_path / f"{number}.zip")
+        rewarm(one, "bundle", "save", made, *words)
+        assert len(bundle.members(Path(made))) == number
 
 
 def test_what_came_from_a_trusted_store_is_not_signed_by_itself(program: Program, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+import rewarm
+
 SIZE = int(os.environ.get("PLAN_SIZE", "1024"))
 
 
@@ -33,6 +35,33 @@ def small() -> Iterator[Any]:
 def two() -> Iterator[Any]:
     yield from small()
     yield "named", other, (shape(2048, 1024),)
+
+
+def pallas() -> Iterator[Any]:
+    """A kernel of Pallas for Triton, which asks for the device while it is lowered."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton as plt
+
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...] * 2
+
+    square = shape(64, 64, dtype=jnp.float32)
+    doubled = pl.pallas_call(kernel, out_shape=square, compiler_params=plt.CompilerParams(num_warps=4))
+    yield "kernel", jax.jit(doubled), (square,)
+
+
+def with_options() -> Iterator[Any]:
+    """Compiled as a run of its own options would be; where tuning comes from is not for a plan to say."""
+    places = {"xla_gpu_per_fusion_autotune_cache_dir": "/nowhere", "xla_dump_to": "/nowhere"}
+    arguments = (shape(SIZE, SIZE), shape(SIZE, SIZE))
+    yield rewarm.Program(
+        mlp, *arguments, name="options", compiler_options={"xla_gpu_enable_triton_gemm": False, **places}
+    )
+
+
+def other_formats() -> Iterator[Any]:
+    options = {"xla_gpu_use_new_autotune_cache_format": False}
+    yield rewarm.Program(mlp, shape(SIZE, SIZE), shape(SIZE, SIZE), compiler_options=options)
 
 
 def nothing_at_all() -> list[Any]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tuning_many import fusion_of, legacy_one, new_one
 from tuning_samples import legacy_entry, new_entry, target, triton_result
 
-from rewarm.autotune import batches
+from conftest import clean_environment, execute
+from rewarm.autotune import batches, pruning
 from rewarm.autotune.batches import Batch
-from rewarm.autotune.formats import Family, TuningEntry
+from rewarm.autotune.build_ids import build_id
+from rewarm.autotune.formats import Family, Format, TuningEntry, write
 from rewarm.autotune.formats.protobuf import message_class
-from rewarm.autotune.places import Place, build_id, place_of
+from rewarm.autotune.locating import place_of
+from rewarm.autotune.merging import better
+from rewarm.autotune.places import Place
 from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError
 from rewarm.identity.components import component, derive_key
@@ -336,6 +342,9 @@ def test_hints_that_anybody_wrote_do_no_harm(here: Host, there: Host, tmp_path: 
         whole["keys"] = ["../../x", 3, "f" * 64, *whole["keys"]]
         http.blobs[index] = json.dumps(whole).encode()
         assert there.fetch(http_tier(http)) == 1
+        http.blobs[index] = bytes(2 << 20)
+        tuning.put_hint(http_tier(http), tuning.hint_name(here.place.name, "e" * 64))
+        assert json.loads(http.blobs[index])["keys"] == ["e" * 64], "one that is huge is replaced"
 
 
 def test_a_remote_that_is_away_is_no_hindrance(here: Host) -> None:
@@ -358,6 +367,63 @@ def test_old_hints_go_with_old_entries(here: Host, tmp_path: Path) -> None:
     assert gone == {key, tuning.hint_name(here.place.name, key)}
 
 
+def test_a_hint_follows_its_entry_and_none_an_entry_that_is_too_large(here: Host, tmp_path: Path) -> None:
+    with http_cache() as cache:
+        tier = http_tier(cache)
+        first, second = here.keep(new_entry()), here.keep(new_one(1, 0))
+        cache.put_status = 413
+        here.send(first, tier)
+        assert cache.asked
+        assert not [path for command, path in cache.asked if command == "PUT" and "/tuning/" in path]
+        cache.put_status, cache.asked = 0, []
+        here.send(second, tier)
+        put = [path.rpartition("/")[2] for command, path in cache.asked if command == "PUT"]
+        assert put[:2] == [second, second]  # the entry, and the hint of its name
+        assert cache.entries().count(first) == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What was pruned
+
+
+def prune(place: Place, **more: Any) -> int:
+    found = pruning.plan(place.entries(), **more)
+    return pruning.apply(found, may_be_empty=True)
+
+
+def test_what_is_unsound_or_the_lesser_does_not_come_back_from_the_store(here: Host) -> None:
+    """The store's entry has both, and the merge rule and the checks decide as they did."""
+    one, other = new_one(0, 0), new_one(0, 1)
+    best = better(one, other)
+    lesser = other if best == one else one
+    for entry in (lesser, best):
+        here.keep(entry)
+    assert here.results() == {best}
+    # Somebody puts the lesser one back, and an unsound one beside it.
+    [file] = here.place.directory.rglob("*.pb")
+    write([lesser], here.place.directory, Format.NEW_DIRECTORY)
+    bad = file.with_name("9" * 32 + ".pb")
+    bad.write_bytes(file.read_bytes())
+    assert prune(here.place) == 1
+    assert not bad.exists()
+    batches.absorb(here.store, here.place, set())
+    assert here.results() == {best}
+
+
+def test_what_serves_a_build_comes_back_when_it_runs_again(here: Host) -> None:
+    """`prune` empties the place of a build that is not to be served. Its results stay in the store, whole, and fill the
+    place again for a program of that build, without becoming another entry."""
+    key = here.keep(new_entry(), new_one(1, 0))
+    assert prune(here.place, whole="of another build") == 2
+    assert here.place.prepare().entries == 0
+    again = Host(here.store.root.parent)
+    assert again.place.collect() == ()
+    assert batches.absorb(again.store, again.place, set()) == 2
+    assert again.results() == {new_entry(), new_one(1, 0)}
+    assert again.place.batches() == [key]
+    assert again.place.collect() == ()
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # By sync and in bundles
 
@@ -374,6 +440,9 @@ def test_sync_takes_results_and_their_hints_along(here: Host, there: Host, tmp_p
 
 def test_a_bundle_takes_results_along(here: Host, there: Host, tmp_path: Path) -> None:
     key = here.keep(new_entry(), new_one(1, 0))
-    bundle.save(tmp_path / "b.zip", here.store, [key], MINE)
+    bundle.save(tmp_path / "b.zip", here.store, [key], MINE, others=True)
     assert [one.outcome for one in bundle.load(tmp_path / "b.zip", there.store, MINE, Posture.REQUIRE)] == ["stored"]
+    words = [sys.executable, "-m", "rewarm", "autotune", "ls", "--dir", str(there.store.root)]
+    said = execute(words, env=clean_environment(), cwd=tmp_path).out
+    assert "1 entry of the cache directory with results for it; the next compile" in said, "they are in no place yet"
     assert batches.absorb(there.store, there.place, set()) == 2

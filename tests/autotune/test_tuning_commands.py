@@ -19,7 +19,7 @@ from tuning_many import fusion_of, legacy_one, new_one
 from tuning_samples import NEW, OLD, SAMPLES, legacy_entry, target, triton_result
 
 from conftest import Run, clean_environment, execute
-from rewarm.autotune import lock
+from rewarm.autotune import lock, lock_file
 from rewarm.autotune.formats import (
     Family,
     Format,
@@ -34,8 +34,8 @@ from rewarm.autotune.formats import (
     with_keys,
     write,
 )
+from rewarm.autotune.locating import place_of
 from rewarm.autotune.merging import merge
-from rewarm.autotune.places import place_of
 from rewarm.store.local import TAG_NAME
 
 MLP, DOT = NEW / "mlp_128x128", NEW / "dot_tanh_64x64"
@@ -99,7 +99,7 @@ def test_ls_filters_sources_of_every_kind(tmp_path: Path) -> None:
     shutil.copytree(MLP / "new_dir", tmp_path / "jax/xla_gpu_per_fusion_autotune_cache_dir")
     assert len(told("ls", tmp_path / "jax")) == 2
     pinned = lock.pinned(read(MLP / "new_load.pb").entries, H200, "0.12.0.1")
-    (tmp_path / "tuning.lock").write_text(lock.written(pinned))
+    (tmp_path / "tuning.lock").write_text(lock_file.written(pinned))
     assert {row["name"] for row in told("ls", tmp_path / "tuning.lock")} == {
         row["name"] for row in told("ls", MLP / "new_dir")
     }

@@ -13,129 +13,50 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiler_entries import (
+    DIRECTORY,
+    PLAN,
+    build,
+    config_of,
+    device,
+    entry_of,
+    families,
+    family_flag,
+    needed,
+    options,
+    written,
+)
 
 import cuda_compile_child
-from cuda_compilers import Compiler, ask_child, compiled, jax_version, wanted
-from rewarm.autotune import lock, targets
+from cuda_compilers import Compiler, ask_child, compiled, jax_version
+from rewarm.autotune import lock, lock_file, targets
 from rewarm.autotune.coverage import Needed, directory_format
 from rewarm.autotune.formats import (
-    Build,
-    Device,
     Family,
     Format,
     Header,
     Severity,
-    TuningEntry,
     Versions,
-    build_of,
     keys,
     read,
-    records,
     validate,
     with_keys,
     write,
 )
 from rewarm.autotune.formats.protobuf import message_class
 from rewarm.autotune.formats.writing import fusion_path
-from rewarm.autotune.places import place_of
+from rewarm.autotune.locating import place_of
 from rewarm.jax_adapter.lookups import Lookups, lookups
 
+pytest_plugins = ("compiler_fixtures",)
 pytestmark = pytest.mark.contract
 
-PLAN = f"{cuda_compile_child.__file__}:plan"
 PLANS = f"{Path(__file__).with_name('coverage_plans.py')}:kinds"
-LOAD, DIRECTORY = "xla_gpu_load_autotune_results_from", "xla_gpu_per_fusion_autotune_cache_dir"
-REQUIRE = {"xla_gpu_require_complete_aot_autotune_results": True}
-TILES = {"block_m": 64, "block_n": 64, "block_k": 32, "split_k": 1, "num_stages": 3, "num_warps": 4, "num_ctas": 1}
-
-
-def build() -> Build:
-    found = build_of(jax_version())
-    assert found is not None
-    return found
-
-
-def device(name: str = "h200") -> Device:
-    return targets.device(name)
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    return wanted()
-
-
-@pytest.fixture(scope="module")
-def asked(compiler: Compiler) -> Iterator[Lookups]:
-    """What the compiler looks up for each program of the plan, by rewarm's own way."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in compiler.environment().items():
-            patch.setenv(name, value)
-        yield lookups(PLAN, targets.description("h200", jax_version()), build(), build().default)
-
-
-def needed(asked: Lookups, program: str) -> list[Needed]:
-    found = [one for one in asked.needed if program in one.programs]
-    assert found, [one.name for one in asked.programs]
-    return found
-
-
-def config_of(one: Needed, **fields: int) -> Any:
-    """A configuration for one fusion: Triton's for a matrix product, the block emitter's for anything else."""
-    made = message_class("xla.autotuner.BackendConfig")
-    if "__triton_gemm" in one.text:
-        return made(triton={**TILES, **fields})
-    return made(block_level={"num_warps": 4, "num_stages": 1, "num_ctas": 1, "output_tiles": [{"sizes": [1, 256]}]})
-
-
-def entry_of(
-    one: Needed, family: Family, on: Device | None = None, config: Any = None, backend: str = ""
-) -> TuningEntry:
-    """An entry for a fusion that was looked up."""
-    on = on or device()
-    config = config or config_of(one)
-    name = config.WhichOneof("config")
-    backend = backend or {"triton": "TRITON", "gemm": "CUBLASLT_FISSION"}.get(name, "BLOCK_LEVEL_EMITTER")
-    if family is Family.NEW:
-        versions = keys.codegen_versions(build(), on)
-        told = Versions(codegen=keys.codegen_version(versions), backend=versions[backend])
-        return TuningEntry(family, on.fingerprint, one.fingerprint, backend, config.SerializeToString(), told)
-    result = message_class("xla.AutotuneResult")()
-    if name in ("triton", "gemm"):
-        getattr(result, name).CopyFrom(getattr(config, name))
-    else:
-        result.other.name = backend
-        result.other.config.type_url = "type.googleapis.com/xla.autotuner.BackendConfig"
-        result.other.config.value = config.SerializeToString()
-    made = TuningEntry(
-        family, on.legacy, one.legacy, "", result.SerializeToString(), Versions(entry=build().entry_version)
-    )
-    return replace(made, backend=records.legacy_backend(result, one.legacy))
-
-
-def family_flag(family: Family) -> dict[str, Any]:
-    one_family = len({one.family for one in build().formats}) == 1
-    return {} if one_family else {"xla_gpu_use_new_autotune_cache_format": family is Family.NEW}
-
-
-def options(path: Path, family: Family, *, require: bool = True) -> dict[str, Any]:
-    """The options of one route."""
-    return {DIRECTORY if path.is_dir() else LOAD: str(path), **family_flag(family), **(REQUIRE if require else {})}
-
-
-def written(entries: list[TuningEntry], form: Format, folder: Path) -> Path:
-    suffix = "" if form.is_directory else ".textproto" if form.is_text else ".pb"
-    path = folder / f"{form.value}{suffix}"
-    write(entries, path, form)
-    return path
 
 
 def kernels(path: Path) -> dict[str, str]:
     """JAX 0.9 knows the option and writes nothing."""
     return {"xla_gpu_kernel_cache_file": str(path)} if build().minor >= (0, 10) else {}
-
-
-def families() -> list[Family]:
-    return sorted({one.family for one in build().formats})
 
 
 def test_every_route_gives_the_machine_code_of_its_entry(compiler: Compiler, asked: Lookups, tmp_path: Path) -> None:
@@ -148,8 +69,8 @@ def test_every_route_gives_the_machine_code_of_its_entry(compiler: Compiler, ask
         assert validate(entries, build=build(), device=device()) == []
         paths[form.value] = written(entries, form, tmp_path), form.family
     entries = [entry_of(one, default) for one in fusions]
-    text = lock.written(lock.pinned(entries, device(), jax_version()))
-    paths["a lock"] = lock.parsed(text.encode(), Path("tuning.lock")).for_xla(tmp_path / "locks"), default
+    text = lock_file.written(lock.pinned(entries, device(), jax_version()))
+    paths["a lock"] = lock_file.parsed(text.encode(), Path("tuning.lock")).for_xla(tmp_path / "locks"), default
     (tmp_path / "cache").mkdir()
     place = place_of(tmp_path / "cache", f"jax-{jax_version()}", device().text, default)
     place.add(entries)

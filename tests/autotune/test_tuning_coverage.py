@@ -16,7 +16,7 @@ from tuning_samples import BODY, legacy_entry, new_entry, target, triton_result
 
 from conftest import Run, clean_environment, execute
 from cuda_compilers import Compiler, ask_child, compiled, jax_version, wanted
-from rewarm.autotune import lock, targets
+from rewarm.autotune import lock_file, targets
 from rewarm.autotune.coverage import (
     Needed,
     Reader,
@@ -44,7 +44,7 @@ from rewarm.autotune.formats import (
 from rewarm.autotune.formats.hlo import fusion_text
 from rewarm.autotune.formats.protobuf import message_class
 from rewarm.autotune.formats.writing import contents, fusion_path
-from rewarm.autotune.places import place_of
+from rewarm.autotune.locating import place_of
 from rewarm.autotune.sources import Loaded
 from rewarm.jax_adapter import plans
 
@@ -539,7 +539,7 @@ def test_a_lock_is_written_checked_and_refused(compiler: Compiler, tuned: Path, 
     plan, more = f"{PLANS}:small", ("--target", "h200", "-o", str(held))
     done = rewarm(compiler, tmp_path, "lock", plan, str(tuned), *more)
     assert done.code == 0, done.err
-    made = lock.read(held)
+    made = lock_file.read(held)
     assert len(made.entries) == len(read(tuned).entries)
     known = {entry.fusion for entry in read(tuned).entries} - {None}  # a legacy folder says none
     assert known in (set(), {entry.fusion for entry in made.entries})
@@ -570,7 +570,7 @@ def test_a_lock_of_a_cache_needs_no_plan(compiler: Compiler, tuned: Path, tmp_pa
         assert (done.code, held.exists()) == (1, False)
         return
     assert done.code == 0, done.err
-    assert len(lock.read(held).entries) == len(files(tuned))
+    assert len(lock_file.read(held).entries) == len(files(tuned))
     done = rewarm(compiler, tmp_path, "lock", str(tuned), "--target", "a100", "-o", str(tmp_path / "none"))
     assert done.code == 1
     assert "no lock was written: no result there serves" in done.err
@@ -674,6 +674,34 @@ def test_a_topology_makes_other_programs(compiler: Compiler, topology: str, tmp_
     assert code == 1
     assert not answer["failures"]
     assert answer["counts"]["needed"] >= 1
+
+
+@pytest.mark.contract
+def test_a_programs_own_options_are_those_of_a_run(compiler: Compiler, tmp_path: Path) -> None:
+    """Without fusion by Triton other fusions are looked up. A place for tuning among them is not the plan's to say."""
+    _, plain = checked(compiler, tmp_path, "small", tmp_path)
+    _, answer = checked(compiler, tmp_path, "with_options", tmp_path)
+    assert answer["failures"] == []
+    assert [one["name"] for one in answer["programs"]] == ["options"]
+    assert {one["fingerprint"] for one in answer["fusions"]} != {one["fingerprint"] for one in plain["fusions"]}
+    assert not [one for one in answer["fusions"] if "kind=kCustom" in one["says"]]
+    if len({one.family for one in known_build(jax_version()).formats}) == 1:
+        return
+    code, answer = checked(compiler, tmp_path, "other_formats", tmp_path)
+    assert code == 1
+    (failure,) = answer["failures"]
+    assert "its compiler_options say xla_gpu_use_new_autotune_cache_format=False" in failure["error"]
+    flag = "--xla_gpu_use_new_autotune_cache_format=False"
+    assert checked(compiler, tmp_path, "other_formats", tmp_path, XLA_FLAGS=flag)[1]["failures"] == []
+
+
+@pytest.mark.contract
+def test_a_kernel_of_pallas_compiles_and_takes_no_part(compiler: Compiler, tmp_path: Path) -> None:
+    """It finds the device that is only described, and XLA looks nothing up for it."""
+    code, answer = checked(compiler, tmp_path, "pallas", tmp_path)
+    assert answer["failures"] == []
+    assert [(one["name"], one["fusions"]) for one in answer["programs"]] == [("kernel", 0)]
+    assert code == 0
 
 
 @pytest.mark.campaign

@@ -13,9 +13,10 @@ import pytest
 from tuning_samples import NEW, OLD, target
 
 from conftest import Run, clean_environment, execute
-from rewarm.autotune import batches
+from rewarm.autotune import batches, kernels
 from rewarm.autotune.formats import read
-from rewarm.autotune.places import Place, places
+from rewarm.autotune.locating import places
+from rewarm.autotune.places import Place
 from rewarm.cli import layout
 from rewarm.store import LocalStore
 
@@ -185,9 +186,9 @@ def test_everything_of_a_place_is_known_and_cleared_away(cache: Path) -> None:
     (place.directory / "tmp").mkdir()
     (place.directory / "tmp" / "tmp_per_fusion_cache_1.textproto").write_text("being written")
     (place.directory / ".x.pb.1.0123abcd.tmp").write_text("being written")
-    place.prepare_kernels()
+    kernels.prepare(place)
     place.kernels.write_bytes(b"\x0a\x03abc")
-    place.note_kernels()
+    kernels.note(place)
     (place.root / "locks").mkdir()
     (place.root / "locks" / f"lock-{'0' * 32}.pb").write_bytes(b"x")
     place.learn({"0" * 32: "text"})

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from tuning_samples import BODY, NEW, OLD, PROGRAMS, filled, legacy_entry, new_entry, seeds, target, triton_result
 
-from rewarm.autotune import lock
+from rewarm.autotune import lock, lock_file
 from rewarm.autotune.formats import (
     Family,
     Format,
@@ -37,12 +37,12 @@ def of_sample(program: Path, name: str) -> lock.Lock:
 
 
 def again(one: lock.Lock) -> lock.Lock:
-    return lock.parsed(lock.written(one).encode(), Path("tuning.lock"))
+    return lock_file.parsed(lock_file.written(one).encode(), Path("tuning.lock"))
 
 
 def refused(told: str) -> str:
     with pytest.raises(TuningFormatError) as wrong:
-        lock.parsed(told.encode("utf-8", "surrogatepass"), Path("tuning.lock"))
+        lock_file.parsed(told.encode("utf-8", "surrogatepass"), Path("tuning.lock"))
     return str(wrong.value)
 
 
@@ -54,12 +54,12 @@ def test_samples_come_back_whole_in_both_families() -> None:
             assert again(one) == one
             assert again(one).digest == one.digest
             assert {serialised(entry) for entry in one.entries} >= {serialised(entry) for entry in again(one).entries}
-            assert lock.written(again(one)) == lock.written(one)
+            assert lock_file.written(again(one)) == lock_file.written(one)
 
 
 def test_a_person_can_read_it() -> None:
     one = replace(of_sample(NEW / "mlp_128x128", "new_load.pb"), says={"3e9a8b0811cf954ce777a88d34867d06": "a dot"})
-    told = lock.written(one)
+    told = lock_file.written(one)
     assert told.splitlines()[0] == "rewarm-autotune-lock 1"
     assert "\ndevice CUDA: 9.0, Cores: 132, GPU clock: 1.98 GHz" in told
     assert "\nname NVIDIA H200 141GB HBM3e\n" in told
@@ -69,7 +69,7 @@ def test_a_person_can_read_it() -> None:
 
 
 def told() -> list[str]:
-    return lock.written(of_sample(NEW / "mlp_128x128", "new_load.pb")).splitlines()
+    return lock_file.written(of_sample(NEW / "mlp_128x128", "new_load.pb")).splitlines()
 
 
 def test_each_line_is_as_it_was_written() -> None:
@@ -87,8 +87,8 @@ def test_each_line_is_as_it_was_written() -> None:
         assert f"tuning.lock:{at + 1}: " in refused("\n".join([*lines[:at], changed, *lines[at + 1 :]]) + "\n")
     assert "tuning.lock:" in refused("\n".join(lines) + "\n  explicit-version\n")
     blanks = lines[at].replace("block_m: 128", "block_m:  128")
-    one = lock.parsed("\n".join([*lines[:at], blanks, *lines[at + 1 :]]).encode(), Path("tuning.lock"))
-    assert lock.written(one).splitlines() == lines
+    one = lock_file.parsed("\n".join([*lines[:at], blanks, *lines[at + 1 :]]).encode(), Path("tuning.lock"))
+    assert lock_file.written(one).splitlines() == lines
 
 
 def test_findings_are_all_that_speaks_against_a_lock() -> None:
@@ -124,13 +124,13 @@ def test_what_a_lock_says_of_a_fusion_tells_as_much_as_its_text() -> None:
 def test_it_is_sorted_and_one_change_is_one_line() -> None:
     entries = [new_entry(fusion=fingerprint128(str(number))) for number in range(40)]
     shuffled = random.Random(1).sample(entries, len(entries))
-    told = lock.written(lock.Lock(H200, "0.12.0.1", tuple(entries)))
-    assert lock.written(lock.Lock(H200, "0.12.0.1", tuple(shuffled))) == told
+    told = lock_file.written(lock.Lock(H200, "0.12.0.1", tuple(entries)))
+    assert lock_file.written(lock.Lock(H200, "0.12.0.1", tuple(shuffled))) == told
     named = [line for line in told.splitlines() if line.startswith("fusion ")]
     assert named == sorted(named)
     config = records.message_class("xla.autotuner.BackendConfig")(triton=triton_result(num_warps=8).triton)
     entries[7] = replace(entries[7], config=config.SerializeToString(deterministic=True))
-    changed = lock.written(lock.Lock(H200, "0.12.0.1", tuple(entries)))
+    changed = lock_file.written(lock.Lock(H200, "0.12.0.1", tuple(entries)))
     pairs = list(zip(told.splitlines(), changed.splitlines(), strict=True))
     assert [one != other for one, other in pairs].count(True) == 1
 
@@ -157,7 +157,7 @@ def test_what_was_measured_is_not_pinned() -> None:
         result = triton_result()
         result.run_time.nanos = nanos
         entry = replace(legacy_entry(result), run_time=nanos / 1e9)
-        measured.append(lock.written(lock.pinned([entry], H200, "0.12.0.1")))
+        measured.append(lock_file.written(lock.pinned([entry], H200, "0.12.0.1")))
     assert measured[0] == measured[1]
     assert "run_time" not in measured[0]
 
@@ -174,7 +174,7 @@ def test_round_trip_of_any_legacy_result(seed: int) -> None:
     one = lock.Lock(H200, chance.choice(["0.12.0.1", "my program \\n"]), (entry,), {fusion: "says\n\\"})
     assert again(one) == one
     assert again(one).says == one.says
-    assert lock.written(again(one)) == lock.written(one)
+    assert lock_file.written(again(one)) == lock_file.written(one)
 
 
 @settings(max_examples=150, deadline=None)
@@ -193,7 +193,7 @@ def test_round_trip_of_any_new_entry(seed: int) -> None:
     ]
     one = lock.Lock(H200, "0.12.0.1", tuple(entries))
     assert again(one) == one
-    assert lock.written(again(one)) == lock.written(one)
+    assert lock_file.written(again(one)) == lock_file.written(one)
 
 
 @settings(max_examples=300, deadline=None)
@@ -201,12 +201,12 @@ def test_round_trip_of_any_new_entry(seed: int) -> None:
 def test_a_touched_file_is_an_error_of_that_file_or_a_lock(seed: int) -> None:
     chance = random.Random(seed)
     one = of_sample(chance.choice(PROGRAMS), "legacy_load.pb")
-    data = bytearray(lock.written(one).encode())
+    data = bytearray(lock_file.written(one).encode())
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(data))
         data[at : at + chance.randrange(3)] = bytes(chance.choice(b"\n\r# |}\\x\x00\xff7a") for _ in range(2))
     try:
-        other = lock.parsed(bytes(data), Path("tuning.lock"))
+        other = lock_file.parsed(bytes(data), Path("tuning.lock"))
     except TuningFormatError as wrong:
         where = wrong.finding.place.path
     else:
@@ -235,7 +235,7 @@ def test_a_touched_file_is_an_error_of_that_file_or_a_lock(seed: int) -> None:
     ],
 )
 def test_a_bad_line_is_named(old: str, new: str, line: int, says: str) -> None:
-    told = lock.written(of_sample(NEW / "mlp_128x128", "new_load.pb"))
+    told = lock_file.written(of_sample(NEW / "mlp_128x128", "new_load.pb"))
     assert old in told
     message = refused(told.replace(old, new, 1))
     place = f"tuning.lock:{line}" if line else "tuning.lock"
@@ -247,11 +247,11 @@ def test_what_people_read_is_what_xla_gets() -> None:
     """Bytes beside a configuration must be those of its text, and the text of a legacy fusion that of its name."""
     config = records.message_class("xla.autotuner.BackendConfig")(triton=triton_result().triton)
     config.MergeFromString(b"\xfa\x3e\x03abc")
-    told = lock.written(lock.Lock(H200, "0.12.0.1", (new_entry(config),)))
+    told = lock_file.written(lock.Lock(H200, "0.12.0.1", (new_entry(config),)))
     assert "\n  bytes " in told
     assert "the bytes of the configuration above them" in refused(told.replace("num_warps: 4", "num_warps: 8"))
     assert "pairs of lower-case" in refused(told.replace("\n  bytes ", "\n  bytes 0"))
-    legacy = lock.written(lock.Lock(H200, "0.12.0.1", (legacy_entry(),)))
+    legacy = lock_file.written(lock.Lock(H200, "0.12.0.1", (legacy_entry(),)))
     assert "the fusion " in refused(legacy.replace("dot(", "tanh("))
     assert "the backend TRITON of its configuration" in refused(legacy.replace("backend TRITON", "backend CUDNN"))
 
@@ -275,18 +275,18 @@ def test_what_cannot_be_one_lock_is_refused() -> None:
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for path, says in ((tmp_path / "none", "can be read"), (tmp_path, "a regular file")):
         with pytest.raises(TuningFormatError, match=says):
-            lock.read(path)
+            lock_file.read(path)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with pytest.raises(TuningFormatError, match="a FIFO"):
-        lock.read(fifo)
+        lock_file.read(fifo)
     path = tmp_path / "bytes"
     path.write_bytes(b"rewarm-autotune-lock 1\ndevice \xff\n")
     with pytest.raises(TuningFormatError, match=r"bytes:2: error: lock: expected UTF-8"):
-        lock.read(path)
+        lock_file.read(path)
     path.write_bytes(b"")
     with pytest.raises(TuningFormatError, match="version that this rewarm reads"):
-        lock.read(path)
+        lock_file.read(path)
 
 
 def test_the_file_for_xla_is_private_and_whole(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from tuning_samples import NEW, json_of, legacy_entry, new_entry, triton_result
 from conftest import clean_environment
 from rewarm.autotune.formats import Source, TuningEntry, Versions, build_of, fusion_path, read, with_keys
 from rewarm.autotune.formats.protobuf import message_class
+from rewarm.autotune.locating import place_of, places
 from rewarm.autotune.merging import better, is_sound, merge, slot
-from rewarm.autotune.places import Place, place_of, places
+from rewarm.autotune.places import Place
 
 BUILD = build_of("0.12.0.1")
 UNSOUND = triton_result(num_warps=3)
@@ -154,7 +155,7 @@ from pathlib import Path
 from tuning_many import of_writer
 from tuning_samples import target
 from rewarm.autotune.formats import Family
-from rewarm.autotune.places import place_of
+from rewarm.autotune.locating import place_of
 writer, count = int(sys.argv[2]), int(sys.argv[3])
 place = place_of(Path(sys.argv[1]), "jax-0.12.0.1", target("h200").text, Family.NEW)
 entries = of_writer(writer, count)

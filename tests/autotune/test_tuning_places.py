@@ -22,11 +22,13 @@ from tuning_many import fusion_of, legacy_one, new_one
 from tuning_samples import BODY, legacy_entry, new_entry, target, triton_result
 
 from conftest import clean_environment, execute
-from rewarm.autotune import checked
+from rewarm.autotune import checked, kernels
+from rewarm.autotune.build_ids import build_id, jax_of
 from rewarm.autotune.formats import Family, TuningEntry, TuningFormatError, serialised
 from rewarm.autotune.formats.keys import legacy_digest
 from rewarm.autotune.formats.protobuf import message_class
-from rewarm.autotune.places import HeldError, Place, build_id, jax_of, place_of, place_of_unknown, places
+from rewarm.autotune.locating import place_of, place_of_unknown, places
+from rewarm.autotune.places import HeldError, Place
 
 BUILD = build_id("jax-0.12.0.1", "ab" * 32)
 H200 = target("h200")
@@ -385,7 +387,7 @@ CHILD = """
 import os, sys, tempfile
 from pathlib import Path
 from rewarm.autotune.formats import Family
-from rewarm.autotune.places import place_of
+from rewarm.autotune.locating import place_of
 place = place_of(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Family.NEW)
 with tempfile.TemporaryDirectory() as other:  # imports all that is needed, while there is a right to
     place_of(Path(other), sys.argv[2], sys.argv[3], Family.NEW).add(place.entries().entries)
@@ -584,7 +586,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[4])
 from tuning_many import new_one
 from rewarm.autotune.formats import Family
-from rewarm.autotune.places import place_of
+from rewarm.autotune.locating import place_of
 root, me, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 place = place_of(root, "jax-0.12.0.1-abababababab", sys.argv[5], Family.NEW)
 collected = 0
@@ -634,21 +636,21 @@ def test_eight_writers_of_a_thousand_fusions_lose_nothing(root: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\x0a\x7fshort"])
 def test_kernels_that_are_none_are_moved_aside(content: bytes, place: Place) -> None:
-    assert place.prepare_kernels() == place.kernels
+    assert kernels.prepare(place) == place.kernels
     place.kernels.write_bytes(content)
-    assert place.prepare_kernels() == place.kernels
+    assert kernels.prepare(place) == place.kernels
     assert not place.kernels.exists()
     assert [path.read_bytes() for path in (place.root / "aside").iterdir()] == [content]
 
 
 def test_kernels_are_known_as_a_good_compile_left_them(place: Place) -> None:
-    place.prepare_kernels()
-    assert place.kernels_known()
+    kernels.prepare(place)
+    assert kernels.are_known(place)
     place.kernels.write_bytes(b"\x0a\x03abc")
-    assert not place.kernels_known()
-    place.note_kernels()
-    assert again(place).kernels_known()
-    assert place.prepare_kernels() == place.kernels
+    assert not kernels.are_known(place)
+    kernels.note(place)
+    assert kernels.are_known(again(place))
+    assert kernels.prepare(place) == place.kernels
     assert place.kernels.exists()
-    place.prepare_kernels(suspect=True)
+    kernels.prepare(place, suspect=True)
     assert not place.kernels.exists()

@@ -31,6 +31,21 @@ def test_a_state_follows_from_how_it_was_compiled(how: Conditions, state: State)
     assert (told["state"], told["set"], told["entries"], told["new"], told["place"]) == (state, "d", 3, 1, "a place")
 
 
+@pytest.mark.parametrize(
+    ("options", "tunes"),
+    [
+        ({"xla_gpu_autotune_level": 4}, True),
+        ({"xla_gpu_autotune_level": 0}, False),
+        ({}, False),
+        ({"xla_gpu_autotune_level": 4, "xla_gpu_deterministic_ops": True}, False),
+        ({"xla_gpu_autotune_level": 4, "xla_gpu_exclude_nondeterministic_ops": True}, False),
+        ({"xla_gpu_autotune_level": 4, "xla_gpu_deterministic_ops": False}, True),
+    ],
+)
+def test_xla_times_nothing_where_it_must_be_deterministic(options: dict[str, Any], tunes: bool) -> None:
+    assert states.tunes(options) is tunes
+
+
 LACKS = {"state": "incomplete", "set": "one", "entries": 2, "missing": ["c", "d"]}
 DOES_NOT_SAY = {"state": "unknown", "set": "one", "entries": 2}
 

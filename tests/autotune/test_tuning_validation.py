@@ -248,6 +248,29 @@ def test_entries_of_another_device_or_another_version() -> None:
     assert codes(validate([explicit]), Severity.INFO) == ["explicit-version"]
 
 
+@pytest.mark.parametrize("first", ["strict", "loose"])
+def test_of_two_entries_that_match_the_second_is_told(first: str, tmp_path: Path) -> None:
+    """XLA takes the first in silence (`test_tuning_hazards`)."""
+    strict, loose = new_entry(), new_entry(versions=Versions(codegen="0" * 16, backend=new_entry().versions.backend))
+    old = new_entry(versions=Versions(codegen="1" * 16, backend="0" * 40))
+    pair = [strict, loose] if first == "strict" else [loose, strict]
+    write([old, *pair], tmp_path / "a.pb", Format.NEW_BINARY)
+    known = {"build": build("0.12.0.1"), "device": target("h200")}
+    found = [one for one in validate(read(tmp_path / "a.pb"), **known) if one.code == "second-match"]
+    assert [(one.place.entry, one.severity) for one in found] == [(3, Severity.WARNING)]
+    second = "loose" if first == "strict" else "strict"
+    assert found[0].found == f"another before it: that matches {first}ly, this one {second}ly"
+    assert "it takes entry 2" in found[0].expected
+    # Another GPU's, another file's, or of a build that takes one of them alone: no choice is made.
+    assert "second-match" not in codes(validate(read(tmp_path / "a.pb"), **known | {"device": target("a100")}))
+    assert "second-match" not in codes(validate(read(tmp_path / "a.pb"), **known | {"build": build("0.11.2")}))
+    assert "second-match" not in codes(validate(read(tmp_path / "a.pb")))
+    write([old, strict], tmp_path / "b.pb", Format.NEW_BINARY)
+    write([loose], tmp_path / "c.pb", Format.NEW_BINARY)
+    both = [*read(tmp_path / "b.pb").entries, *read(tmp_path / "c.pb").entries]
+    assert "second-match" not in codes(validate(both, **known))
+
+
 @pytest.mark.parametrize(
     ("move", "code"),
     [

@@ -259,6 +259,98 @@ def test_a_remote_that_cannot_list_says_so_in_one_line(one: Machine) -> None:
         assert len(http.entries()) == 3
 
 
+def test_an_index_of_tuning_results_goes_by_its_age_like_the_hints(one: Machine, url: str, tmp_path: Path) -> None:
+    place = f"25.9.1-gpu-{'0' * 16}"
+    names = [f"tuning/{place}/index", f"tuning/{place}/{'a' * 64}", f"tuning/{place}/note", "tuning/index"]
+    for name in names:
+        path = tmp_path / "shared" / "main" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+        os.utime(path, (1, 1))
+    done = told("gc", "--remote", url, "--max-age", "60h", **one.env())
+    assert sorted(row["name"] for row in done["removed"]) == sorted(names[:2])
+
+
+def test_no_age_at_all_is_an_age(one: Machine, url: str) -> None:
+    rewarm("sync", "push", **one.env(url))
+    assert len(told("gc", "--remote", url, "--max-age", "0s", **one.env())["removed"]) == 3
+    rewarm("gc", "--max-age", "0", code=2, **one.env())  # which may be meant for no bound
+    assert told("gc", "--max-age", "0d", "--dry-run", **one.env())["entries"] == 3
+    assert told("gc", "--max-age", "0s", **one.env())["entries"] == 3
+    assert keys(one) == set()
+    rewarm("gc", "--max-age", "0parsec", code=2, **one.env())
+
+
+def test_a_blob_of_gigabytes_is_one_line_of_a_list(one: Machine, url: str, tmp_path: Path) -> None:
+    rewarm("sync", "push", **one.env(url))
+    with blob_of(tmp_path / "shared", key_of(1)).open("r+b") as file:
+        file.truncate(2 << 30)
+    rows = told("ls", "--remote", url, "--headers", **one.env())
+    assert {row["program"]: row["problem"] for row in rows} == {
+        "jit_0": None,
+        None: "larger than 1 GiB",
+        "jit_2": None,
+    }
+    assert told("sync", "push", "--verify", **one.env(url))["sent"] == [
+        {"key": key_of(1), "direction": "push", "problem": None}
+    ]
+    assert {row["problem"] for row in told("ls", "--remote", url, "--headers", **one.env())} == {None}
+
+
+# -- the bounds of the directory -----------------------------------------------------------------------------------
+
+
+def bundled(one: Machine, url: str, tmp_path: Path) -> dict[str, list[str]]:
+    """Twenty more entries, of 100 KiB each, in a remote and in a bundle; the commands that bring them here."""
+    store, file = one.store(), str(tmp_path / "made.zip")
+    for number in range(10, 30):
+        entry = entry_of(number, size=100 << 10)
+        made_in(store.root).add(entry)
+        store.put(key_of(number), entry)
+    rewarm("sync", "push", **one.env(url))
+    rewarm("bundle", "save", file, **one.env())
+    return {"pull": ["sync", "pull"], "load": ["bundle", "load", file]}
+
+
+def not_kept(command: str, done: Any) -> list[str]:
+    """Why entries are not in the directory."""
+    if command == "pull":
+        return [row["problem"] for row in done["sent"] if row["problem"] is not None]
+    return [row["outcome"] for row in done["entries"] if row["outcome"] != "stored"]
+
+
+@pytest.mark.parametrize("command", ["pull", "load"])
+def test_what_comes_keeps_to_the_bounds_as_a_program_does(one: Machine, url: str, tmp_path: Path, command: str) -> None:
+    words = bundled(one, url, tmp_path)[command]
+    other = Machine.named("bounded", tmp_path, one)
+    done = told(*words, code=1, **other.env(url, REWARM_MAX_SIZE="1MB"))
+    held = [info.size for info in LocalStore(other.cache).scan()]
+    assert 500_000 < sum(held) <= 1_000_000
+    why = not_kept(command, done)
+    assert len(why) == 23 - len(held)
+    assert {"max_size" in one for one in why} == {True}
+    text = rewarm(*words, code=1, **other.env(url, REWARM_MAX_SIZE="1MB")).out
+    assert "not kept: the directory may not hold more (max_size, max_entries, max_age)" in text
+    few = Machine.named("few", tmp_path, one)
+    assert len(not_kept(command, told(*words, code=1, **few.env(url, REWARM_MAX_ENTRIES="5")))) == 18
+    assert len(keys(few)) == 5
+    small = Machine.named("small", tmp_path, one)
+    why = not_kept(command, told(*words, code=1, **small.env(url, REWARM_MAX_SIZE="50kB")))
+    assert (len(why), len(keys(small))) == (20, 3)
+    assert {"more than the store may hold" in one for one in why} == {True}
+    assert not_kept(command, told(*words, **Machine.named("roomy", tmp_path, one).env(url))) == []
+
+
+@pytest.mark.parametrize("command", ["pull", "load", "both"])
+def test_a_directory_that_may_hold_nothing_is_one_line(one: Machine, url: str, tmp_path: Path, command: str) -> None:
+    words = {**bundled(one, url, tmp_path), "both": ["sync", "both"]}[command]
+    other = Machine.named("none", tmp_path, one)
+    done = rewarm(*words, code=1, **other.env(url, REWARM_MAX_SIZE="0"))
+    assert (done.out, len(done.err.splitlines())) == ("", 1)
+    assert "max_size is 0 (REWARM_MAX_SIZE), so nothing is stored" in done.err
+    assert not other.cache.exists()
+
+
 # -- bundle --------------------------------------------------------------------------------------------------------
 
 
@@ -346,6 +438,17 @@ LocalStore.get = lambda *rest, **more: (time.sleep(0.05), get(*rest, **more))[1]
 sys.argv = ["rewarm", "bundle", "save", sys.argv[1]]
 main()
 """
+
+
+def test_what_others_made_is_passed_over_and_said(one: Machine, other: Machine, tmp_path: Path) -> None:
+    path, second = str(tmp_path / "made.zip"), str(tmp_path / "second.zip")
+    rewarm("bundle", "save", path, **one.env())
+    rewarm("bundle", "load", path, **other.env())
+    text = rewarm("bundle", "save", second, **other.env()).out
+    assert "1 entry added, " in text
+    assert "3 entries passed over, since not known to be made here; --all takes them, with your signature" in text
+    done = told("bundle", "save", second, "--update", "--all", **other.env())
+    assert (len(done["added"]), done["passed_over"], done["kept"]) == (3, [], 1)
 
 
 def test_what_is_no_bundle_is_one_line(one: Machine, tmp_path: Path) -> None:

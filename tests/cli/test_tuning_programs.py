@@ -20,7 +20,7 @@ import pytest
 from conftest import Run, clean_environment, execute
 from cuda_compilers import Compiler, wanted
 from rewarm.autotune.formats import Family, Format, read, write
-from rewarm.autotune.places import places
+from rewarm.autotune.locating import places
 from xla_like import COMPILES, SAMPLES, XLA_LIKE, dot_tanh
 
 ONE = SAMPLES / "jax_0_12_0_1" / "dot_tanh_64x64" / "new_load.pb"
@@ -89,6 +89,13 @@ def test_new_results_are_entries_of_the_store(tmp_path: Path, tunes: str) -> Non
     shutil.rmtree(tmp_path / "cache" / "autotune" / NAME / "xla")
     again = run(tmp_path, "--", sys.executable, tunes, str(ONE), "")
     assert again.out == "tuned 0\n"
+
+
+def test_a_directory_that_may_hold_nothing_has_no_entry_of_them(tmp_path: Path, tunes: str) -> None:
+    first = run(tmp_path, "--", sys.executable, tunes, str(ONE), "", REWARM_MAX_SIZE="0")
+    assert first.out == "tuned 1\n"
+    assert not [path for path in (tmp_path / "cache").glob("??/*") if len(path.name) == 64]
+    assert len(names(tmp_path)) == 1, "the place has them"
 
 
 @pytest.mark.parametrize("ends", ["1/0", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 9)"])

@@ -134,6 +134,18 @@ def test_another_platform_says_all_that_differs() -> None:
     assert found["threads"] == ("2", "unset")
 
 
+def test_a_topology_of_gpus_is_compared_field_by_field() -> None:
+    clock, cores = "gpu.gpu_device_info.clock_rate_ghz", "gpu.gpu_device_info.core_count"
+    gpu = {"platform": "gpu", "shape": [1, 8], "kinds": ["H200"], "version": "cuda 13"}
+    described = {**gpu, "topology": {clock: "1.98", cores: "132", "hosts": "8"}}
+    found = {**gpu, "topology": {clock: "1.755", cores: "132", "hosts": "8", "gpu.#99": "1"}}
+    assert rows("target", described, found) == [
+        ("topology gpu.#99", "unset", "1"),
+        (f"topology {clock}", "1.98", "1.755"),
+    ]
+    assert [item for item, _, _ in rows("target", described, {**gpu, "topology": A})] == ["topology"]
+
+
 @pytest.mark.parametrize("other", [{}, {"platform": "cpu"}, {"shape": 8, "features": 3}, {"shape": []}, "text", 7, []])
 def test_a_target_of_another_form_is_no_error(other: Any) -> None:
     """As a later rewarm, or an earlier one, might write it."""

@@ -311,10 +311,34 @@ def test_renamed(bench: Bench) -> None:
     assert "jit_before" in said.summary
 
 
+def test_described(bench: Bench) -> None:
+    """The same program was compiled ahead, for a machine that is said to be like this one."""
+
+    def asked(threads: int, producer: dict[str, str]) -> Any:
+        made = request(scaled(2.0))
+        assert made.components is not None
+        rows = {row.name: row for row in made.components.rows}
+        target = component("target", {**rows["target"].value, "threads": threads})
+        return made._replace(
+            components=KeyComponents.of({**rows, "target": target}), producer={**made.producer, **producer}
+        )
+
+    bench.serve(asked(64, {"ahead": "x86-64-v3 (built in)"}))
+    explainer = Explainer(bench.store, bench.catalogue)
+    said = explainer.explain(asked(2, {}), "not in the store", None)
+    assert kinds(said) == ["described"]
+    assert "compiled ahead for x86-64-v3 (built in)" in said.summary
+    assert [(one.component, one.item, one.before, one.after) for one in said.changes] == [
+        ("target", "threads", "64", "2")
+    ]
+    assert kinds(explainer.explain(asked(3, {"ahead": "another"}), "not in the store", None)) == []
+
+
 _SCENES = [
     *(test_new, test_removed, test_quarantined, test_not_stored, test_unkeyable, test_bypassed),
     *(test_unfinished_without_a_store, test_constants, test_varying_constant, test_shapes, test_types, test_order),
     *(test_operations, test_operands, test_names, test_renamed, test_signature, test_meanwhile),
+    test_described,
 ]
 
 

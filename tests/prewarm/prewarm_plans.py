@@ -85,6 +85,17 @@ def raising() -> Iterator[Any]:
     raise RuntimeError("the plan's own")
 
 
+def computing() -> Iterator[Any]:
+    """One that computes on the device while it is traced."""
+
+    def f(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            number = float(jnp.arange(3.0).sum())
+        return x * number
+
+    yield rewarm.Program(jax.jit(f), jax.ShapeDtypeStruct((4,), jnp.float32), name="computing")
+
+
 def attached() -> Iterator[Any]:
     """A program for a device of this process, although others were described."""
     here = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from prewarm_command import PLANS, attached, command, prewarm
+from prewarm_command import DESCRIBES_CPUS, PLANS, attached, command, prewarm
 
 from conftest import clean_environment, entries, execute, first
+from rewarm.sharing.sync import NOT_MADE_LINE
 
 
 def test_check_lists_what_is_missing_and_compiles_nothing(cache: Path) -> None:
@@ -72,6 +73,16 @@ def test_a_worker_that_ends(cache: Path, number: signal.Signals) -> None:
     assert not (cache / "prewarm").exists()
 
 
+def test_arguments_that_are_taken_for_others_are_said_to_be(cache: Path) -> None:
+    made = prewarm(cache, "computing")
+    assert made.outcomes == {"computing": "stored"}, made.run.err
+    [notes] = [one["notes"] for one in made.told["programs"]]
+    if DESCRIBES_CPUS:  # elsewhere the devices are this process's own, which compute
+        assert "with its arguments on the first device" in notes[0]
+    assert len(notes) == int(DESCRIBES_CPUS)
+    assert all(note in made.run.err for note in notes), "in the line of the program"
+
+
 def test_plans_that_are_wrong(cache: Path) -> None:
     raised = prewarm(cache, "raising")
     assert raised.run.code == 1
@@ -102,9 +113,10 @@ def test_wrong_usage(cache: Path, options: list[str], words: str) -> None:
     assert not cache.exists()
 
 
-def test_an_interrupted_run_is_taken_up(cache: Path) -> None:
+@pytest.mark.parametrize("number", first(1, [signal.SIGINT, signal.SIGTERM]))
+def test_an_interrupted_run_is_taken_up(cache: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
-        command("slow", "--dir", str(cache)),
+        command("slow", "--dir", str(cache), "--bundle", str(cache.parent / "warm.rewarm")),
         env=clean_environment(),
         stderr=subprocess.PIPE,
         text=True,
@@ -114,15 +126,16 @@ def test_an_interrupted_run_is_taken_up(cache: Path) -> None:
         assert process.stderr is not None
         assert next((line for line in process.stderr if line.startswith("stored")), None)
         children = _children(process.pid)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait()
         if process.stderr is not None:
             process.stderr.close()
-    assert process.returncode == 130, err
-    assert "interrupted" in err
+    assert process.returncode == 128 + number, err
+    assert ("interrupted" in err) is (number == signal.SIGINT)
+    assert [path.name for path in cache.parent.iterdir() if "warm" in path.name] == [], "no half bundle"
     until = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < until:
         time.sleep(0.05)
@@ -145,8 +158,9 @@ def test_entries_go_to_a_remote_and_into_a_bundle(cache: Path, tmp_path: Path) -
     address = f"file://{remote}?trust=store"
     made = prewarm(cache, "alone", "--push", "--remote", address, "--namespace", "next", "--bundle", str(bundle))
     assert made.run.code == 0, made.run.err[-2000:]
-    assert made.told["pushed"] == [{"remote": f"file://{remote}", "sent": 1, "problems": []}]
-    assert made.told["bundle"] == {"file": str(bundle), "entries": 1}
+    sent = {"remote": f"file://{remote}", "sent": 1, "failures": 0, "problems": [], "passed_over": 0}
+    assert made.told["pushed"] == [sent]
+    assert made.told["bundle"] == {"file": str(bundle), "entries": 1, "passed_over": 0}
     elsewhere = tmp_path / "elsewhere"
     found = prewarm(elsewhere, "alone", "--check", "--remote", address, "--namespace", "next")
     assert (found.run.code, found.outcomes) == (0, {"scaled": "present"})
@@ -226,3 +240,27 @@ def test_abstract_arguments_keep_what_counts_for_a_key(tmp_path: Path) -> None:
     assert "give mesh= too" in done.err
     assert f"{path}:" in done.err.partition("TypeError ")[2]
     assert "expected a jitted function" in done.err
+
+
+def test_what_others_made_is_passed_over_as_by_sync_push(cache: Path, tmp_path: Path) -> None:
+    """No failure, one line with what to do, and the same in both."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    addresses = [f"file://{folder}?trust=store" for folder in (theirs, ours)]
+    assert prewarm(cache, "alone", "--push", "--remote", addresses[0]).run.code == 0
+    other = tmp_path / "other"
+    done = prewarm(other, "alone", "--push", "--remote", ",".join(addresses))
+    assert (done.run.code, done.outcomes) == (0, {"scaled": "present"})
+    nothing = {"sent": 0, "failures": 0, "problems": []}
+    assert done.told["pushed"] == [
+        {"remote": f"file://{theirs}", **nothing, "passed_over": 0},
+        {"remote": f"file://{ours}", **nothing, "passed_over": 1},
+    ]
+    words = [sys.executable, "-m", "rewarm", "sync", "push", "--remote", addresses[1], "--dir", str(other)]
+    pushed = execute(words, env=clean_environment(), cwd=tmp_path)
+    assert pushed.code == 0
+    line = f"1 {NOT_MADE_LINE}"
+    assert line in pushed.out
+    text = execute(command("alone", *words[-4:], "--push"), env=clean_environment(), cwd=tmp_path)
+    assert (text.code, f"file://{ours}: {line}" in text.out) == (0, True), text.out

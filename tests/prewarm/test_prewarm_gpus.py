@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from prewarm_command import Filled
 
 import cuda_compilers
-from conftest import clean_environment, execute
+from conftest import execute
 from rewarm.envelope import Entry, open_entry
 from rewarm.store import LocalStore
 
@@ -76,45 +75,3 @@ def test_tuning_decides_what_an_entry_is(compiler: cuda_compilers.Compiler, cach
     [better] = executables(cache)
     assert better.header.key == entry.header.key
     assert better.section("executable") != entry.section("executable")
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(("target", "topology"), [("h200", "1x1x1"), ("h200", "1x1x8"), ("a100", "1x1x1")])
-def test_a_transformers_train_step(
-    compiler: cuda_compilers.Compiler, cache: Path, tmp_path: Path, target: str, topology: str
-) -> None:
-    plan = "transformer" if topology == "1x1x1" else "sharded"
-    options = ("--target", target, "--topology", topology)
-    filled = prewarm(compiler, cache, plan, *options)
-    assert filled.run.code == 0, filled.why(next(iter(filled.outcomes)))
-    [entry] = executables(cache)
-    assert entry.header.target.startswith("gpu NVIDIA ")
-    assert entry.header.target.endswith(f"x{topology.rpartition('x')[2]}")
-    executable = entry.section("executable")
-    assert b"gpu.GpuExecutableProto" in executable or b"\x7fELF" in executable
-
-    other = tmp_path / "another place"
-    other.mkdir()
-    clean = prewarm(compiler, cache, plan, *options, "--check", cwd=other)
-    assert (clean.run.code, clean.told["programs"][0]["key"]) == (0, entry.header.key)
-    attached = prewarm(compiler, tmp_path / "again", plan, *options, "--check", cwd=other)
-    assert attached.told["programs"][0]["key"] == entry.header.key
-
-
-@pytest.mark.campaign
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu, the TPU's compiler, is not installed")
-@pytest.mark.parametrize(
-    ("target", "topology", "devices"), [("v5e", "2x4", 8), ("v6e", "2x2", 4), ("v5e", "16x16", 256)]
-)
-def test_slices_of_tpus(cache: Path, target: str, topology: str, devices: int) -> None:
-    words = [*("-W", "ignore", "-m", "rewarm", "prewarm", f"{PLANS}:sharded", "--json", "--dir", str(cache))]
-    words += ["--target", target, "--topology", topology]
-    told = []
-    for more in ([], ["--check"]):
-        done = execute([sys.executable, *words, *more], env=clean_environment(), cwd=cache.parent)
-        assert done.code == 0, done.out + done.err[-3000:]
-        told += json.loads(done.out)["programs"]
-    [entry] = executables(cache)
-    assert [one["key"] for one in told] == [entry.header.key] * 2
-    assert entry.header.target.startswith("tpu ")
-    assert entry.header.target.endswith(f"x{devices}")

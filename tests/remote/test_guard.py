@@ -29,8 +29,8 @@ from rewarm.remote.guard import Guarded
 # Of tests/conftest.py: runs a source in a fresh process.
 Program = Callable[..., Any]
 
-DEADLINE = 0.4
-SLACK = 0.3
+DEADLINE = 1.0
+SLACK = 0.6  # a busy machine must not fail these; less than the deadline, so that two of them are seen
 
 
 class Gated(FolderBlobs):
@@ -142,7 +142,7 @@ def test_a_hanging_client_costs_one_deadline_and_then_microseconds(blobs: Gated)
     began = time.monotonic()
     for _ in range(200):
         assert isinstance(outcome(lambda: guard.get("n/there", limit=99))[0], UnreachableError)
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < DEADLINE / 3
     assert blobs.calls == 1
     traffic = guard.traffic()
     assert (traffic.requests, traffic.passed_over, traffic.opened, traffic.stuck) == (1, 200, 1, 1)
@@ -249,10 +249,40 @@ def test_while_one_tries_the_others_do_not_wait(blobs: Gated) -> None:
         trial = pool.submit(outcome, lambda: guard.get("n/there", limit=99))
         time.sleep(0.1)
         _, took = outcome(lambda: guard.get("n/there", limit=99))
-        assert took < 0.05
+        assert took < DEADLINE / 3
         blobs.gate.set()
         assert trial.result()[0] == b"content"
     assert guard.get("n/there", limit=99) == b"content"
+
+
+def test_a_remote_that_hangs_costs_one_deadline_in_all_and_is_heard_when_it_is_back(blobs: Gated) -> None:
+    guard = Guarded(blobs, deadline=2.0)
+    blobs.before = blobs.hang
+    assert 1.8 < outcome(lambda: guard.get("n/there", limit=99))[1] < 3
+    time.sleep(1.05)
+    error, took = outcome(lambda: guard.get("n/there", limit=99))
+    assert isinstance(error, UnreachableError)
+    assert "passed over" in error.reason
+    assert took < 1.0, "it is tried, and not waited for"
+    assert outcome(lambda: guard.get("n/there", limit=99))[1] < 0.2, "while that is under way nobody asks"
+    blobs.gate.set()
+    end = time.monotonic() + 5
+    while guard.traffic().state != "ok":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert guard.get("n/there", limit=99) == b"content"
+
+
+def test_what_is_tried_and_never_ends_makes_the_next_pause_longer(blobs: Gated) -> None:
+    guard = guarded(blobs)
+    blobs.before = blobs.hang
+    for _ in range(2):
+        outcome(lambda: guard.get("n/there", limit=99))
+        time.sleep(1.05 + DEADLINE)
+    outcome(lambda: guard.get("n/there", limit=99))
+    assert guard.traffic().opened == 2
+    assert blobs.calls == 2
+    assert guard.traffic().state == "dead"
 
 
 def test_one_slow_blob_among_others_is_no_dead_remote(blobs: Gated) -> None:
@@ -286,7 +316,7 @@ def test_throttling_stops_reads_and_tells_puts_how_long_to_wait(blobs: Gated) ->
         assert isinstance(error, ThrottledError)
         assert error.retry_after is not None
         assert 0.5 < error.retry_after <= 1.5
-        assert took < 0.05
+        assert took < DEADLINE / 3
     assert blobs.calls == 1
     assert guard.traffic().state == "throttled"
     time.sleep(1.55)
@@ -382,7 +412,7 @@ def test_with_too_many_requests_that_hang_nothing_is_asked_until_they_return(blo
     time.sleep(1.05)
     error, took = outcome(lambda: guard.get("n/there", limit=99))
     assert "hang in the client" in str(error)
-    assert took < 0.05
+    assert took < DEADLINE / 3
     assert sum("hang in the client" in line for line in told) == 1
     blobs.gate.set()
     time.sleep(0.1)

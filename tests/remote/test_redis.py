@@ -266,7 +266,7 @@ def test_nobody_there() -> None:
     began = time.monotonic()
     with pytest.raises(UnreachableError, match="refused"):
         opened(free_port()).get("x", limit=1)
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 2.0
     with pytest.raises(UnreachableError):
         RedisBlobs("redis://nowhere.invalid", deadline=1.0).get("x", limit=1)
 

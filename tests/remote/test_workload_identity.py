@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,9 +21,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from servers import Server
+from servers import AZURE_KEY, Server
 
-from rewarm.remote import address
+from rewarm.remote import address, azure_strings
+from rewarm.remote.blobs import RefusedError
 from rewarm.remote.objects import ObjectBlobs
 
 pytest_plugins = ["remote_fixtures"]
@@ -225,3 +227,141 @@ def test_credentials_of_the_environment_do_not_go_to_a_server_that_is_not_google
     [(_, _, headers, _)] = store.asked
     assert "refresh" not in json.dumps(headers)
     assert headers.get("authorization", "").strip() in ("", "Bearer")
+
+
+# -- credentials that the client does not know -----------------------------------------------------------------------
+
+
+def federated(folder: Path, url: str, **more: object) -> Path:
+    """A file of workload identity federation, whose token comes from a file and is exchanged at `url`.
+
+    https://google.aip.dev/auth/4117
+    """
+    (folder / "token").write_text("of-the-cluster")
+    said = {
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": f"{url}/v1/token",
+        "credential_source": {"file": f"{folder}/token"},
+    }
+    (folder / "adc.json").write_text(json.dumps({**said, **more}))
+    return folder / "adc.json"
+
+
+@pytest.mark.parametrize("way", ["environment", "address"])
+def test_a_federated_identity_on_google(
+    service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    pytest.importorskip("google.auth", reason="no google-auth (pip install google-auth requests)")
+    token = {"access_token": "of-google", "issued_token_type": "urn:x", "token_type": "Bearer", "expires_in": 3600}
+    exchange, store = service({"/v1/token": json.dumps(token)}), service({})
+    path = federated(tmp_path, exchange.url)
+    if way == "environment":
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    query = f"&application_credentials={path}" if way == "address" else ""
+    # By the option's other name: what is meant is Google's own server, which here is one on loopback.
+    monkeypatch.setenv("GOOGLE_BASE_URL", store.url)
+    blobs = opened(f"gs://bucket?deadline=5{query}")
+    for _ in range(2):
+        assert blobs.put(NAME, b"data")
+    [(_, _, _, body)] = exchange.asked
+    assert "subject_token=of-the-cluster" in body
+    assert "devstorage.read_write" in body
+    assert [headers["authorization"] for _, _, headers, _ in store.asked] == ["Bearer of-google"] * 2
+
+
+def test_a_federated_identity_without_googles_library_says_what_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(federated(tmp_path, "http://127.0.0.1:9")))
+    monkeypatch.setitem(sys.modules, "google.auth", None)
+    with pytest.raises(RefusedError, match=r"of type external_account need google-auth .*rewarm\[google\]"):
+        opened("gs://bucket").put(NAME, b"data")
+
+
+def test_a_file_of_google_s_that_is_wrong_is_an_error_that_shows_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for kind, text in (("nonsense", "of type nonsense"), (7, "cannot be used")):
+        path = federated(tmp_path, "http://secret.invalid", type=kind)
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+        with pytest.raises(RefusedError, match=text) as caught:
+            opened("gs://bucket").put(NAME, b"data")
+        assert "secret" not in caught.value.reason
+
+
+def connection_string(**parts: str) -> str:
+    return ";".join(f"{name}={value}" for name, value in parts.items())
+
+
+def test_a_connection_string_of_azure(server: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a server of Azure's protocol: the key is the right one, or it refuses."""
+    azurite = server("azurite")
+    parts = {"AccountName": "tests", "AccountKey": AZURE_KEY, "BlobEndpoint": azurite.options["endpoint"]}
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(**parts))
+    blobs = opened(f"{azurite.url}/strings")
+    assert blobs.put(NAME, b"data")
+    assert blobs.get(NAME, limit=10) == b"data"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(**{**parts, "AccountKey": "d3Jvbmc="}))
+    with pytest.raises(RefusedError, match="403"):
+        opened(f"{azurite.url}/strings").put(NAME, b"data")
+    assert (
+        opened(
+            f"{azurite.url}/strings?account_key={AZURE_KEY}&account_name=tests&endpoint={azurite.options['endpoint']}"
+        ).get(NAME, limit=10)
+        == b"data"
+    ), "what the address says counts more"
+
+
+def test_a_shared_access_signature_in_a_connection_string(
+    service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = service({})
+    text = connection_string(BlobEndpoint=store.url, AccountName="acct", SharedAccessSignature="?sv=2024&sig=abc%3D")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    assert opened("az://container/p").put(NAME, b"data")
+    [(_, path, headers, _)] = store.asked
+    assert path.startswith(f"/container/p/{NAME}?")
+    assert {"sv=2024", "sig=abc%3D"} <= set(path.partition("?")[2].split("&"))
+    assert "authorization" not in headers
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("AccountName=a;AccountKey=a2V5", {"account_name": "a", "account_key": "a2V5"}),
+        (
+            "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=a2V5==;EndpointSuffix=core.chinacloudapi.cn",
+            {"account_name": "a", "account_key": "a2V5==", "endpoint": "https://a.blob.core.chinacloudapi.cn"},
+        ),
+        (
+            " defaultendpointsprotocol = http ; accountname=a; AccountKey=a2V5; ",
+            {"account_name": "a", "account_key": "a2V5", "endpoint": "http://a.blob.core.windows.net"},
+        ),
+        (
+            "BlobEndpoint=https://acct.blob.core.windows.net/;QueueEndpoint=x;SharedAccessSignature=sv=1&sig=x%3D",
+            {"account_name": "acct", "endpoint": "https://acct.blob.core.windows.net", "sas_key": "sv=1&sig=x%3D"},
+        ),
+        ("UseDevelopmentStorage=true", {"use_emulator": "true"}),
+    ],
+)
+def test_the_forms_of_a_connection_string(text: str, options: dict[str, str]) -> None:
+    assert azure_strings.options_in(text) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("AccountKey=c2VjcmV0", "it names no account"),
+        ("AccountName=a", "neither an AccountKey nor a SharedAccessSignature"),
+        ("c2VjcmV0", "no list of name=value"),
+        ("BlobEndpoint=https://10.0.0.1/a;SharedAccessSignature=c2VjcmV0", "it names no account"),
+        ("UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://c2VjcmV0", "DevelopmentStorageProxyUri"),
+    ],
+)
+def test_other_forms_of_it_are_a_clear_error(text: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    with pytest.raises(RefusedError, match=f"AZURE_STORAGE_CONNECTION_STRING cannot be used: .*{reason}") as caught:
+        opened("az://container/p").put(NAME, b"data")
+    assert "c2VjcmV0" not in caught.value.reason

@@ -21,6 +21,7 @@ from sharing_world import OURS, STRANGER, THEIRS, entry_of, key_of, ring, store_
 from conftest import clean_environment
 from rewarm.sharing import bundle
 from rewarm.sharing.bundle import STORED, THERE, BadBundleError
+from rewarm.sharing.made import made_in
 from rewarm.store import LocalStore
 from rewarm.trust import Keyring, Posture, SigningKey, signed
 
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> LocalStore:
     """A store of three entries."""
     store = store_at(tmp_path / "from")
     for number in range(3):
-        store.put(key_of(number), entry_of(number, program=f"jit_{number}"))
+        make(store, number, entry_of(number, program=f"jit_{number}"))
     return store
 
 
@@ -40,13 +41,19 @@ def store(tmp_path: Path) -> LocalStore:
 def made(store: LocalStore, tmp_path: Path) -> Path:
     """A bundle of it."""
     path = tmp_path / "made.zip"
-    assert len(bundle.save(path, store, [info.key for info in store.scan()], ring())) == 3
+    assert len(bundle.save(path, store, [info.key for info in store.scan()], ring()).added) == 3
     return path
 
 
 @pytest.fixture
 def empty(tmp_path: Path) -> LocalStore:
     return store_at(tmp_path / "to")
+
+
+def make(store: LocalStore, number: int, entry: bytes) -> None:
+    """Have an entry in a store that was made there."""
+    made_in(store.root).add(entry)
+    store.put(key_of(number), entry)
 
 
 def outcomes(path: Path, store: LocalStore, posture: Posture = Posture.REQUIRE, keys: Keyring = NOBODY) -> list[str]:
@@ -83,7 +90,7 @@ def test_there_and_back(made: Path, empty: LocalStore, tmp_path: Path) -> None:
 def test_adding_to_one_keeps_what_is_there_and_takes_nothing_twice(
     store: LocalStore, made: Path, empty: LocalStore
 ) -> None:
-    store.put(key_of(5), entry_of(5))
+    make(store, 5, entry_of(5))
     done = bundle.update(made, store, [key_of(5), key_of(1), key_of(7), key_of(5)], ring())
     assert [one.key for one in done.added] == [key_of(5)]
     assert (done.replaced, done.refused, done.dropped, done.kept) == ([], {}, {}, 3)
@@ -184,6 +191,49 @@ def test_who_has_no_key_takes_nobody_s_signature_off(store: LocalStore, made: Pa
     assert [one.key for one in done.replaced] == [key_of(0)], "nobody who revoked the key would take it"
 
 
+# -- what others made ----------------------------------------------------------------------------------------------
+
+
+def test_what_others_made_goes_in_only_where_that_is_asked_for(
+    store: LocalStore, empty: LocalStore, tmp_path: Path
+) -> None:
+    store.put(key_of(7), entry_of(7))
+    keys, path = [key_of(0), key_of(7)], tmp_path / "a.zip"
+    for keyring in (ring(), Keyring(None)):
+        done = bundle.save(path, store, keys, keyring)
+        assert ([one.key for one in done.added], done.passed_over) == ([key_of(0)], (key_of(7),))
+    done = bundle.update(path, store, keys, ring())
+    assert ([one.key for one in done.added + done.replaced], done.passed_over) == ([key_of(0)], (key_of(7),))
+    done = bundle.update(path, store, keys, ring(), others=True)
+    assert ([one.key for one in done.added], done.passed_over, done.kept) == ([key_of(7)], (), 1)
+    assert outcomes(path, empty) == [STORED] * 2
+    done = bundle.save(tmp_path / "b.zip", store, keys, ring(), others=True)
+    assert ([one.key for one in done.added], done.passed_over) == (keys, ())
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+def test_in_a_bundle_it_keeps_the_signature_with_which_it_came(store: LocalStore, made: Path, revoked: bool) -> None:
+    """Also where the same entry lies in the directory, to which it came from that bundle."""
+    store.put(key_of(7), entry_of(7))
+    theirs = signed(entry_of(7), key_of(7), "bundle", THEIRS)
+    rewritten(made, {f"entries/{key_of(7)}": theirs})
+    keyring = Keyring(OURS, [THEIRS.public], [THEIRS.id] if revoked else [])
+    done = bundle.update(made, store, [key_of(7)], keyring)
+    assert (done.added, done.replaced, done.kept) == ([], [], 3 if revoked else 4)
+    assert done.refused == ({key_of(7): "signed by a revoked key"} if revoked else {})
+    with zipfile.ZipFile(made) as archive:
+        assert archive.read(f"entries/{key_of(7)}") == theirs
+
+
+def test_members_of_no_bundle_are_left_out_and_named(store: LocalStore, made: Path) -> None:
+    rewritten(made, {"README": b"by hand", "entries/short": b"x", "a\x1b[2Jb": b"y"})
+    done = bundle.update(made, store, [key_of(0)], ring())
+    assert (done.foreign, done.kept) == (("README", "entries/short", "a[2Jb"), 3)
+    with zipfile.ZipFile(made) as archive:
+        assert "README" not in archive.namelist()
+    assert bundle.update(made, store, [key_of(0)], ring()).foreign == ()
+
+
 # -- the file itself -----------------------------------------------------------------------------------------------
 
 ADDING = """
@@ -212,7 +262,7 @@ def adding(path: Path, store: LocalStore, number: int) -> subprocess.Popen[bytes
 def test_what_several_add_at_once_is_all_there(store: LocalStore, made: Path, empty: LocalStore, first: bool) -> None:
     numbers = range(3, 9)
     for number in numbers:
-        store.put(key_of(number), entry_of(number))
+        make(store, number, entry_of(number))
     if first:
         made.unlink()
     processes = [adding(made, store, number) for number in numbers]
@@ -246,7 +296,7 @@ def test_who_holds_the_folder_for_ever_is_not_waited_for(
 
 
 def test_a_link_stays_and_so_does_the_mode(store: LocalStore, made: Path, tmp_path: Path) -> None:
-    store.put(key_of(5), entry_of(5))
+    make(store, 5, entry_of(5))
     link = tmp_path / "links" / "to.zip"
     link.parent.mkdir()
     link.symlink_to("../made.zip")

@@ -194,11 +194,13 @@ def test_a_lease_ends_with_its_block_where_nothing_is_sent(tmp_path: Path) -> No
 
 
 def test_who_waited_has_the_entry_here(tmp_path: Path) -> None:
-    hosts = []
+    """And sends it to the remotes that are nearer than the one in which it came."""
+    hosts, near = [], Held("memory://near")
     for name in ("one", "other"):
         store = store_at(tmp_path / name)
-        tier = tier_over(folder(tmp_path / "remote"))
-        hosts.append((store, Remotes([tier], uploads_of(store, tier), store)))
+        tiers = [tier_over(near, keeps=False)] if name == "other" else []
+        tiers.append(tier_over(folder(tmp_path / "remote")))
+        hosts.append((store, Remotes(tiers, uploads_of(store, *tiers), store)))
     (store, one), (others, other) = hosts
     key, entry, begun = key_of(1), entry_of(1), threading.Event()
 
@@ -217,5 +219,8 @@ def test_who_waited_has_the_entry_here(tmp_path: Path) -> None:
         assert (lead.outcome, lead.seconds > 0.3) == ("waited", True)
         assert others.get(key) == entry
     thread.join()
-    (traffic,) = other.traffic()
+    traffic = other.traffic()[-1]
     assert (traffic.hits, traffic.misses) == (1, 0)
+    assert other.uploads.drain(10) == 0
+    name = f"main/{key[:2]}/{key}"
+    assert near.blobs == {name: (tmp_path / "remote" / name).read_bytes()}

@@ -298,6 +298,9 @@ def test_a_store_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # -- plans ---------------------------------------------------------------------------------------------------------
 
 PROGRAM = ("train.py", "--steps", "hunter2")
+PLACE = plans.place_of("file:///shared", "main")
+OTHER_PLACE = plans.place_of("file:///shared", "pr-7")
+NO_PACKS: dict[str, dict[str, str]] = {PLACE: {}}
 
 
 def test_a_plan_is_kept_and_found_and_holds_no_argument(tmp_path: Path) -> None:
@@ -305,14 +308,13 @@ def test_a_plan_is_kept_and_found_and_holds_no_argument(tmp_path: Path) -> None:
     assert plans.ids_of(("train.py",)) == (rough,)
     assert plans.ids_of(()) == plans.ids_of(("",)) == ()
     keys = [key_of(number) for number in range(5)]
-    data = plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys)))
-    assert data is not None
+    data = plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys), at=NO_PACKS))[PLACE]
     assert b"hunter2" not in data
     assert plans.read(tmp_path, exact).keys == tuple(keys)
     assert plans.read(tmp_path, rough).keys == ()
-    assert plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys[::-1]))) is None
-    assert plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys[:2]))) is None, "a run that ended early"
-    assert plans.write(tmp_path, exact, PROGRAM, Plan((key_of(9),))) is not None
+    assert plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys[::-1]), at=NO_PACKS)) == {}
+    assert plans.write(tmp_path, exact, PROGRAM, Plan(tuple(keys[:2]), at=NO_PACKS)) == {}, "a run that ended early"
+    assert set(plans.write(tmp_path, exact, PROGRAM, Plan((key_of(9),), at=NO_PACKS))) == {PLACE}
     blobs = Held()
     blobs.blobs[f"main/plans/{exact}"] = data
     assert plans.fetch(blobs, "main", exact).keys == tuple(keys)
@@ -333,8 +335,9 @@ def test_a_plan_is_kept_and_found_and_holds_no_argument(tmp_path: Path) -> None:
         b"7" * 1_000_000,
         b'{"version":1,"keys":["' + b"a" * 64 + b'"],"packs":7,"packed":[0]}',
         b'{"version":1,"keys":[["' + b"a" * 64 + b'"]],"packs":["' + b"b" * 32 + b'"],"packed":[0]}',
+        b'{"version":1,"keys":[],"at":7}',
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_is_no_plan(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "plans").mkdir()
@@ -343,10 +346,12 @@ def test_what_is_no_plan(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_plan_that_nothing_changes_is_sent_again_after_a_week(tmp_path: Path) -> None:
-    plan = Plan(tuple(key_of(number) for number in range(5)), {key_of(1): "a" * 32})
+    packed = {key_of(1): "a" * 32}
+    plan = Plan(tuple(key_of(number) for number in range(5)), packed, {PLACE: packed})
     sent = plans.write(tmp_path, "x", PROGRAM, plan)
+    assert set(sent) == {PLACE}
     path = tmp_path / "plans" / "x.json"
-    for days, again in ((6, None), (8, sent), (0, None), (-8, sent)):
+    for days, again in ((6, {}), (8, sent), (0, {}), (-8, sent)):
         then = time.time() - days * 86_400
         os.utime(path, (then, then))
         assert plans.write(tmp_path, "x", PROGRAM, plan) == again
@@ -366,15 +371,32 @@ def test_what_names_no_pack(tmp_path: Path, names: str, number: str) -> None:
 
 def test_new_packs_change_a_plan_and_a_shorter_run_does_not(tmp_path: Path) -> None:
     keys = tuple(key_of(number) for number in range(5))
-    plans.write(tmp_path, "x", PROGRAM, Plan(keys, {keys[0]: "a" * 32}))
-    assert plans.write(tmp_path, "x", PROGRAM, Plan(keys[:2], {keys[1]: "b" * 32})) is not None
-    assert plans.read(tmp_path, "x") == Plan(keys, {keys[0]: "a" * 32, keys[1]: "b" * 32})
-    assert plans.write(tmp_path, "x", PROGRAM, Plan(keys[:1])) is None
+    one, other = {keys[0]: "a" * 32}, {keys[1]: "b" * 32}
+    plans.write(tmp_path, "x", PROGRAM, Plan(keys, one, {PLACE: one}))
+    assert set(plans.write(tmp_path, "x", PROGRAM, Plan(keys[:2], other, {PLACE: other}))) == {PLACE}
+    assert plans.read(tmp_path, "x") == Plan(keys, {**one, **other}, {PLACE: {**one, **other}})
+    assert plans.write(tmp_path, "x", PROGRAM, Plan(keys[:1], at=NO_PACKS)) == {}
+
+
+def test_a_plan_names_to_each_remote_the_packs_of_that_one(tmp_path: Path) -> None:
+    keys = tuple(key_of(number) for number in range(5))
+    near, far = dict.fromkeys(keys[:2], "a" * 32), dict.fromkeys(keys, "b" * 32)
+    sent = plans.write(tmp_path, "x", PROGRAM, Plan(keys, far, {PLACE: near, OTHER_PLACE: far}))
+    blobs = Held()
+    blobs.blobs |= {"near/plans/x": sent[PLACE], "far/plans/x": sent[OTHER_PLACE]}
+    assert [dict(plans.fetch(blobs, name, "x").packed) for name in ("near", "far")] == [near, far]
+    assert plans.fetch(blobs, "far", "x").at == {}, "which is for the directory alone"
+    more = {PLACE: dict.fromkeys(keys, "c" * 32), OTHER_PLACE: far}
+    assert set(plans.write(tmp_path, "x", PROGRAM, Plan(keys[:1], far, more))) == {PLACE}
+    assert plans.read(tmp_path, "x").at == more
+    assert plans.write(tmp_path, "x", PROGRAM, Plan(keys, far, {"0" * 16: {}})) == {}, "it is sent nothing that it has"
 
 
 def test_plans_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [f"{number:064x}" for number in range(7_000)]
-    assert plans.write(tmp_path, "x", PROGRAM, Plan(tuple(many))) is not None
+    packed = {key: f"{number // 400:032x}" for number, key in enumerate(many)}
+    at = {f"{number:016x}": packed for number in range(20)}
+    assert len(plans.write(tmp_path, "x", PROGRAM, Plan(tuple(many), packed, at))) == 20
     assert plans.read(tmp_path, "x").keys == tuple(many[: plans.KEYS])
     monkeypatch.setattr(plans, "_PLANS", 10)
     for number in range(30):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from sharing_world import OURS, THEIRS, Held, entry_of, key_of, ring, store_at, until
 
-from rewarm.sharing import Remotes, RemoteTier, Uploads
+from rewarm.sharing import Remotes, RemoteTier, Uploads, packs, plans
+from rewarm.sharing.early import Early, Source
 from rewarm.sharing.made import Made, made_in
 from rewarm.sharing.markers import FOLDER as MARKERS
+from rewarm.sharing.plans import Plan
 from rewarm.sharing.tier import Namespaces, name_of
 from rewarm.store import LocalStore
 from rewarm.trust import Posture, signed
@@ -23,10 +26,10 @@ def tier_of(blobs: Held, posture: Posture = Posture.REQUIRE, identity: str = "",
     )
 
 
-def remotes_of(store: LocalStore, *tiers: RemoteTier) -> Remotes:
+def remotes_of(store: LocalStore, *tiers: RemoteTier, early: Early | None = None) -> Remotes:
     made = Made(store.root)
     uploads = Uploads(store.root, tiers, lambda key: store.get(key, use=False), lambda _: None, made=made.has)
-    return Remotes(tiers, uploads, store, made=made)
+    return Remotes(tiers, uploads, store, early, made)
 
 
 def test_what_is_made_here_is_known_to_later_processes_by_its_content(tmp_path: Path) -> None:
@@ -44,6 +47,24 @@ def test_a_nearer_remote_gets_it_with_the_signature_it_had(tmp_path: Path) -> No
     assert remotes.fetch(key_of(1)) is not None
     assert remotes.uploads.drain(10) == 0
     assert near.blobs == far.blobs
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_nearer_remote_gets_what_came_in_a_pack_with_the_signature_it_had(tmp_path: Path, ahead: bool) -> None:
+    near, far, store = Held("memory://near"), Held("memory://far"), store_at(tmp_path)
+    blobs = {key_of(number): signed(entry_of(number), key_of(number), "main", THEIRS) for number in range(10)}
+    exact = plans.ids_of(("train.py",))[0]
+    plan = Plan(tuple(blobs), dict.fromkeys(blobs, exact))
+    far.blobs = {f"main/packs/{exact}": packs.pack(blobs), f"main/plans/{exact}": plans._bytes(("train.py",), plan)}
+    early = Early(tmp_path, [Source(number, one, "main") for number, one in enumerate((near, far))], ("train.py",))
+    early.begin()
+    assert early.finished(10)
+    remotes = remotes_of(store, tier_of(near), tier_of(far), early=early if ahead else None)
+    if not ahead:  # the program asks before anything is unpacked
+        remotes._early = early
+        assert all(remotes.fetch(key) is not None for key in blobs)
+    until(lambda: len(near.blobs) == len(blobs))
+    assert near.blobs == {name_of("main", key): blob for key, blob in blobs.items()}
 
 
 def test_a_nearer_remote_gets_nothing_of_another_namespace(tmp_path: Path) -> None:

@@ -203,14 +203,6 @@ def _content(entries: Iterable[TuningEntry]) -> bytes:
     return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
-def _first(row: tuple[str, TuningEntry]) -> str:
-    return row[0]
-
-
-def _base64(entry: TuningEntry) -> str:
-    return base64.b64encode(serialised(entry, lossy=True)).decode("ascii")
-
-
 def _text(entry: TuningEntry) -> str:
     """What a legacy file does not say: its whole key, so that results files can be made of it."""
     if entry.family is Family.NEW or entry.device is None or entry.fusion is None:

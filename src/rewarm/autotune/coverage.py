@@ -136,8 +136,8 @@ class Reader:
       build: the compiler.
       device: what it compiles for.
       family: the formats that it is told to use.
-      place: the build's id in managed places (`places.build_id`); "" where that is not known: then a place of the same
-        JAX release is the reader's.
+      place: the build's id in managed places (`build_ids`); "" where that is not known: then a place of the same JAX
+        release is the reader's.
     """
 
     build: Build
@@ -355,7 +355,7 @@ def _of_files(source: Loaded) -> Iterator[Finding]:
 
 def _other_place(source: Loaded, reader: Reader) -> str:
     """The build of a managed place that is not the reader's; "" for one that is, and for files of anybody's."""
-    from rewarm.autotune.places import jax_of
+    from rewarm.autotune.build_ids import jax_of
 
     is_ours = source.build == reader.place if reader.place else jax_of(source.build) == reader.build.jax
     return "" if is_ours or not source.build else source.build

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from rewarm import small_files
 from rewarm.autotune import checked
 from rewarm.autotune.formats import files
-from rewarm.identity import wire
 from rewarm.small_files import Modes
 
 # A folder that changed less than this ago, in seconds, may change again without a stamp that shows it.
@@ -54,20 +53,6 @@ def usable(folder: Path, *, shared: bool) -> bool:
     if not os.access(folder, os.R_OK | os.X_OK):
         raise UnusableError(f"{folder} cannot be read")
     return os.access(folder, os.W_OK)
-
-
-def no_kernels(path: Path) -> str:
-    """Why a file is no kernel cache, as far as that is seen from outside; "" where nothing says so."""
-    status = os.lstat(path)
-    if not stat.S_ISREG(status.st_mode):
-        return f"expected a regular file, found {files.kind_of(status.st_mode)}"
-    if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0) and not status.st_mode & stat.S_IWGRP:
-        return f"expected a file of one's own, found one of uid {status.st_uid}"
-    try:
-        found = [one.number for one in wire.fields(path.read_bytes())]
-    except (OSError, ValueError) as wrong:
-        return f"expected a binary message, found none ({wrong})"
-    return "" if found else "expected a binary message, found an empty file"
 
 
 def stamps(directory: Path) -> tuple[Stamp, ...]:

@@ -16,8 +16,9 @@ XLA is given its place through `XLA_FLAGS`, in the way that the installed build 
                                     after which something had changed
 
 A process whose parent began the run joins it (pytest-xdist starts its workers so); any other one begins its own. A
-worker that is killed leaves what it had written, up to the test at which it died. If whoever began the run is killed
-the folder stays among the temporary files.
+worker that is killed, or ends by `os._exit`, leaves what it had written, also what it tuned in the test at which it
+ended: no line says of which test that is. If whoever began the run ends so, nothing is gathered, and the folder stays
+among the temporary files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -58,6 +60,7 @@ _RESULTS = "results.pb"
 # A change within this many nanoseconds before a look may share the folder's time stamp with one after it.
 _COARSE = 50_000_000
 _LOCK_SECONDS = 60.0
+_AT_ITS_END = "(a test that ended its process)"
 _NEW_FORMATS_SINCE = (0, 11)
 
 
@@ -172,18 +175,28 @@ class Run:
           MissingLibraryError: protobuf is not there. What cannot be read is in the findings.
         """
         gathered = Gathered()
-        everything: list[TuningEntry] = []
         for process in sorted(self.folder.glob(f"{_PROCESS}*")):
             known = {entry.key: entry for entry in self.known.given}
-            for test, names in _lines(process / "tests.jsonl"):
-                new: list[TuningEntry] = []
-                for name in names:
-                    new += self._new_in(process / name, known, gathered.findings)
+            lines = list(_lines(process / "tests.jsonl"))
+            for test, names in (*lines, (_AT_ITS_END, self._untold(process, lines))):
+                new = [entry for name in names for entry in self._new_in(process / name, known, gathered.findings)]
                 if new:
                     gathered.tests.append(Tuned(test, tuple(new)))
-                    everything += new
-        gathered.entries = merging.merge(everything).entries
+        gathered.entries = merging.merge(*(tuned.entries for tuned in gathered.tests)).entries
         return gathered
+
+    def _untold(self, process: Path, lines: Iterable[tuple[str, list[str]]]) -> list[str]:
+        """Files of a process that no line tells of: it ended before it could write one."""
+        told = {name for _, names in lines for name in names}
+        with contextlib.suppress(OSError):
+            there = (path.relative_to(process).as_posix() for path in Watch(process / "xla").changed())
+            return [name for name in there if name not in told and not self._was_loaded(process, name)]
+        return []
+
+    def _was_loaded(self, process: Path, name: str) -> bool:
+        with contextlib.suppress(OSError):
+            return (process / name).samefile(self.folder / "load" / Path(name).relative_to("xla"))
+        return False
 
     def _new_in(
         self, path: Path, known: dict[tuple[str, ...], TuningEntry], findings: list[Finding]
@@ -197,6 +210,27 @@ class Run:
             if (entry.key not in known) if self.way == "file" else known.get(entry.key) != entry:
                 known[entry.key] = entry
                 yield entry
+
+    def refuse_dump(self, path: Path) -> None:
+        """Say at the start of a run what `dump` would say of the place at its end, as far as it can be known.
+
+        Raises:
+          TestRunError: something else is there, or results of another family than this run's.
+          OSError: nothing can be written there.
+        """
+        families = {entry.family for entry in (*_there(path), *self.known.given)} | self._writes()
+        if len(families) > 1:
+            raise TestRunError(
+                f"{path}: expected entries of the family that XLA reads and writes here, found "
+                f"{' and '.join(sorted(families))}; name another file (rewarm autotune convert makes one of the other)"
+            )
+        _refuse_folder(path.parent)
+
+    def _writes(self) -> set[Family]:
+        """The family that XLA writes here, where that is known."""
+        if self.way == "directory":
+            return {Family.NEW}
+        return {Family.LEGACY} if installed_build() is not None else set()
 
     def dump(self, path: Path, entries: tuple[TuningEntry, ...]) -> int:
         """Add entries to a file, which is made; returns how many are in it then.
@@ -287,9 +321,9 @@ def _installed_jax() -> str:
 
 def way_of(build: Build | None, flags: str) -> str:
     """In which way the results of this build can be read back, see the module's text."""
-    said = {flag.name: flag.value for flag in xla_flags.parsed(flags)[0]}.get("xla_gpu_use_new_autotune_cache_format")
+    said = xla_flags.new_format(flags)
     if said is not None:
-        return "file" if said.lower() in ("false", "0", "f", "no", "n") else "directory"
+        return "directory" if said else "file"
     if build is not None:
         return "directory" if build.default is Family.NEW else "file"
     numbers = [int(part) for part in _installed_jax().split(".")[:2] if part.isdecimal()]
@@ -403,14 +437,40 @@ def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _there(path: Path) -> tuple[TuningEntry, ...]:
-    """The entries of a file that is to be added to."""
-    if not path.exists() or (path.is_file() and not path.stat().st_size):
+    """The entries of a file that is to be added to.
+
+    Raises:
+      TestRunError: something else is there.
+      OSError: it cannot be looked at.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "something that is no file"
+        raise TestRunError(f"{path}: expected a file to write, or nothing, found {what}; name another place")
+    if not status.st_size:
         return ()
     reading = read(path)
     if reading.is_broken:
         wrong = next(finding for finding in reading.findings if finding.severity is Severity.ERROR)
         raise TestRunError(f"{wrong}; it is not overwritten: name another file, or remove it")
     return reading.entries
+
+
+def _refuse_folder(folder: Path) -> None:
+    """See whether a file can be made in a folder, or where the folder itself is to be made.
+
+    Raises:
+      OSError: it cannot.
+    """
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    # What rights say is not what a file system that is mounted to be read alone, or a quota, lets one do.
+    descriptor, name = tempfile.mkstemp(prefix=".rewarm-", dir=folder)
+    os.close(descriptor)
+    os.unlink(name)  # noqa: PTH108
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ exists, is a real one, lies where others may not write, and holds no file that i
         .lock
 
 A place of a JAX build has results of one family (`formats.model`), the one that XLA is told to use: with the other one
-the same build has another place, whose name says so (`with_family`). What a build of a user's own name reads is not
+the same build has another place, whose name says so (`build_ids`). What a build of a user's own name reads is not
 known, so its place takes both, whose files never meet.
 
 Races, and their worst outcome:
@@ -36,11 +36,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,21 +46,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewarm import locks, small_files
-from rewarm.autotune import checked, folders, texts
+from rewarm.autotune import adding, checked, folders, texts
+from rewarm.autotune.build_ids import family_of, jax_of
 from rewarm.autotune.checked import Look, Means, Seen
-from rewarm.autotune.folders import UnusableError, is_settled, no_kernels, usable
+from rewarm.autotune.folders import UnusableError, is_settled, usable
 from rewarm.autotune.formats import builds, files, keys
 from rewarm.autotune.formats.builds import Build
-from rewarm.autotune.formats.errors import MissingLibraryError, TuningFormatError
-from rewarm.autotune.formats.findings import Place as Where
-from rewarm.autotune.formats.findings import error
+from rewarm.autotune.formats.errors import MissingLibraryError
 from rewarm.autotune.formats.model import Family, TuningEntry
 from rewarm.autotune.formats.reading import Reading, read, read_bytes, with_keys
-from rewarm.autotune.formats.writing import fusion_path, serialised
-from rewarm.autotune.merging import better
 from rewarm.autotune.texts import Texts, legacy_keys
 from rewarm.sharing import tuning
-from rewarm.sharing.tuning import FOLDER, is_place
 from rewarm.small_files import SHARED, Modes
 
 logger = logging.getLogger("rewarm")
@@ -70,7 +64,7 @@ logger = logging.getLogger("rewarm")
 ABOUT, XLA, KERNELS, ASIDE, LOCK = "about.json", "xla", "kernels", "aside", ".lock"
 KERNELS_KNOWN = "kernels.sha256"
 VERSION = 1
-_BYTES = 64 << 10
+MOST_BYTES = 64 << 10
 
 # How long one waits for another that adds or collects, in seconds. 10,000 results take a few.
 PATIENCE = 30.0
@@ -78,69 +72,11 @@ PATIENCE = 30.0
 # How often a use is written down, in seconds.
 _USE_SHOWS_AFTER = 600.0
 
-_LONGEST = 64
-_OTHER_LETTERS = re.compile(r"[^A-Za-z0-9._]+")
-_PLAIN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
-_OF_JAX = re.compile(r"(jax-([0-9][0-9.]*[0-9])(?:-[0-9a-f]{12})?)(?:-(legacy|new))?")
-_MINOR_OF_NEW = (0, 11)
-
 Keep = Callable[[tuple[TuningEntry, ...]], None]
 
 
 class HeldError(OSError):
     """Another process has held a place's lock for longer than one waits; nothing was written or collected."""
-
-
-def build_id(name: str, digest: str = "") -> str:
-    """What a build of XLA is known by in the names of places; different names, or digests, have different ones.
-
-    Args:
-      name: for people: "jax-0.12.0.1", "tensorflow-2.20", whatever the user calls his program's XLA.
-      digest: of the library that holds the compiler, hexadecimal: it tells builds apart, and the name is shortened and
-        made plain. "" where the name alone does, which must be plain, then.
-
-    Raises:
-      ValueError: the name is not plain.
-    """
-    if digest:
-        return f"{_OTHER_LETTERS.sub('-', name).strip('-.')[:_LONGEST] or 'unknown'}-{digest[:12]}"
-    if not _PLAIN.fullmatch(name):
-        raise ValueError(
-            f"expected a name of letters, digits, '.', '_' and '-', at most {_LONGEST} of them, that begins with a "
-            f"letter or a digit, found {name!r:.100}"
-        )
-    return name
-
-
-def jax_of(build: str) -> str:
-    """The JAX release that a build id names; "" where it names none."""
-    found = _OF_JAX.fullmatch(build)
-    return found[2] if found else ""
-
-
-def default_family(jax: str) -> Family:
-    """Which formats a JAX release uses by default; of one that is not known, the new ones if it is newer."""
-    known = builds.build_of(jax)
-    if known is not None:
-        return known.default
-    numbers = tuple(int(part) for part in jax.split(".")[:2] if part.isdecimal())
-    return Family.LEGACY if numbers and numbers < _MINOR_OF_NEW else Family.NEW
-
-
-def family_of(build: str) -> Family | None:
-    """Which formats the places of a build have; `None` for a build of a user's own name, which may use either."""
-    found = _OF_JAX.fullmatch(build)
-    if found is None:
-        return None
-    return Family(found[3]) if found[3] else default_family(found[2])
-
-
-def with_family(build: str, family: Family) -> str:
-    """The id of the same build where it uses these formats: what it does not use by default is in its name."""
-    found = _OF_JAX.fullmatch(build)
-    if found is None:
-        return build
-    return found[1] if default_family(found[2]) is family else f"{found[1]}-{family.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +106,7 @@ class Place:
 
     Attributes:
       root: the folder of this place.
-      build: the build's id.
+      build: the build's id (`build_ids`).
       device: XLA's device text, without the version of cuDNN; "" where it is not known.
       fingerprint: the device in the place's name: XLA's own of the text, else a digest of what is known of the device.
       family: which formats the build uses; see `takes`.
@@ -201,7 +137,7 @@ class Place:
 
     @property
     def kernels(self) -> Path:
-        """XLA's kernel cache; see `prepare_kernels`."""
+        """XLA's kernel cache (`kernels.py`)."""
         return self.root / KERNELS
 
     @property
@@ -242,37 +178,6 @@ class Place:
             return True
         return False
 
-    def prepare_kernels(self, *, suspect: bool = False) -> Path | None:
-        """Where XLA may keep its kernels; a file that is none, or is `suspect`, is moved aside. `None`: nowhere.
-
-        Not promised: that XLA can read the file. Of its content only the outermost structure is looked at, so whoever
-        compiles must be ready for more: call this again with `suspect` and compile anew.
-        """
-        with self._lock, contextlib.suppress(UnusableError, OSError):
-            if not self._make():
-                return None
-            if os.path.lexists(self.kernels):
-                why = "XLA cannot read it" if suspect else no_kernels(self.kernels)
-                if why:
-                    logger.warning("rewarm: %s", self._aside(self.kernels, KERNELS, why))
-            return self.kernels
-        return None
-
-    def kernels_known(self) -> bool:
-        """Whether the kernel cache is as a compile left it that ended well, or is not there."""
-        with contextlib.suppress(OSError):
-            if not self.kernels.exists():
-                return True
-            known = small_files.contents(self.root / KERNELS_KNOWN, _BYTES).decode("ascii", "replace")
-            return known == _digest_of(self.kernels)
-        return False
-
-    def note_kernels(self) -> None:
-        """A compile ended well with the kernel cache as it is. Never raises."""
-        with contextlib.suppress(OSError):
-            if self.kernels.exists() and not self.kernels_known():
-                small_files.replace(self.root / KERNELS_KNOWN, _digest_of(self.kernels).encode(), self._modes().file)
-
     # -- results -----------------------------------------------------------------------------------------------
 
     def entries(self) -> Reading:
@@ -303,21 +208,24 @@ class Place:
             the build does not use; then nothing is written.
         """
         listed = list(entries)
+        adding.refuse_family(listed, family_of(self.build), self.build)
         with self._held():
-            wanted = self._wanted(listed)
+            wanted = adding.wanted(listed, self._means())
             self._learn(Texts({}, legacy_keys(wanted)))
             known = self._refresh()
             written: list[tuple[Path, bytes]] = []
             for path, entry in wanted.items():
-                data = self._better(path, entry, known)
+                here = next(iter(self._read(path).entries), None) if path in known else None
+                data = adding.content(entry, self.directory / path, known.get(path), here)
                 if data is not None:
                     written.append((self.directory / path, data))
             files.write_all(written, self._modes())
             for place, data in written:
                 path = place.relative_to(self.directory).as_posix()
-                known[path] = Seen.of(place.lstat(), hashlib.sha256(data).hexdigest())._replace(kept=kept)
+                known[path] = Seen.of(place.lstat(), adding.digest(data))._replace(kept=kept)
             if kept:  # those that were here as they are
-                self._mark(known, wanted)
+                same = (path for path, entry in wanted.items() if adding.holds(entry, known.get(path)))
+                known |= {path: known[path]._replace(kept=True) for path in same}
             self._remember(known)
             return len(written)
 
@@ -517,58 +425,6 @@ class Place:
             return read_bytes(place.read_bytes(), place, checked.format_of(path))
         return Reading(place, None)
 
-    def _wanted(self, entries: list[TuningEntry]) -> dict[str, TuningEntry]:
-        """One result for each file.
-
-        Raises:
-          TuningFormatError: see `add`.
-        """
-        wanted: dict[str, TuningEntry] = {}
-        means = self._means()
-        for entry in entries:
-            if not self.takes(entry.family):
-                expected = f"an entry of the {self.family} family, which {self.build} uses"
-                raise TuningFormatError(error("other-family", Where(entry.source.path), expected, entry.family.value))
-            # Its source is no file of this place, whose name and folder would be held against it.
-            why = checked.first_error((replace(entry, source=type(entry.source)()),), means)
-            if why:
-                raise TuningFormatError(error("unsound", Where(entry.source.path), "a sound entry", why))
-            named = self._with_version(entry)
-            path = fusion_path(named)
-            wanted[path] = better(wanted[path], named) if path in wanted else named
-        return wanted
-
-    def _with_version(self, entry: TuningEntry) -> TuningEntry:
-        """A legacy result of whoever reads it is this build's, whose version is in the file's name."""
-        build = self.known_build
-        if entry.family is Family.LEGACY and entry.device is not None and not entry.versions.entry and build:
-            return replace(entry, versions=replace(entry.versions, entry=build.entry_version))
-        return entry
-
-    def _better(self, path: str, entry: TuningEntry, known: Mapping[str, Seen]) -> bytes | None:
-        """What the file is to hold; `None`: what it holds."""
-        data = serialised(entry, lossy=True)
-        if path in known:
-            if hashlib.sha256(data).hexdigest() == known[path].digest:
-                return None
-            here = next(iter(self._read(path).entries), None)
-            # A legacy file does not say its key, and one that is compared with it must not either.
-            if (
-                here is not None
-                and better(here, next(iter(read_bytes(data, self.directory / path).entries), here)) == here
-            ):
-                return None
-        return data
-
-    def _as_file(self, data: bytes, path: str) -> TuningEntry | None:
-        """As it would be read: a legacy file does not say its key."""
-        return next(iter(read_bytes(data, self.directory / path).entries), None)
-
-    def _mark(self, known: dict[str, Seen], wanted: Mapping[str, TuningEntry]) -> None:
-        for path, entry in wanted.items():
-            if path in known and known[path].digest == hashlib.sha256(serialised(entry, lossy=True)).hexdigest():
-                known[path] = known[path]._replace(kept=True)
-
     def _remember(self, known: dict[str, Seen]) -> None:
         self._files, self._settled = known, ()
         self._save(known)
@@ -576,73 +432,6 @@ class Place:
     def _save(self, known: Mapping[str, Seen]) -> None:
         with contextlib.suppress(OSError):  # a full disk: all is read again, and kept once more
             checked.save(self.root, known, self._modes())
-
-
-def places(cache_root: Path) -> list[Place]:
-    """The places of a cache directory, by name; what cannot be read is not among them."""
-    folder = cache_root / FOLDER
-    with contextlib.suppress(OSError), os.scandir(folder) as items:
-        names = sorted(one.name for one in items if is_place(one.name) and one.is_dir(follow_symlinks=False))
-        return [_place_at(folder / name) for name in names]
-    return []
-
-
-def unused(cache_root: Path, seconds: float) -> list[Place]:
-    """The places that nothing was prepared in for so long; some ten minutes more or less."""
-    return [place for place in places(cache_root) if time.time() - place.last_used() > seconds]
-
-
-def place_of(cache_root: Path, build: str, device_text: str, family: Family) -> Place:
-    """The place for a build and a kind of device, which need not be there yet.
-
-    Args:
-      cache_root: the cache directory.
-      build: see `build_id`; the place's is `with_family`.
-      device_text: XLA's, with or without the version of cuDNN.
-      family: which formats the build uses.
-
-    Raises:
-      ValueError: the device text is empty; see `place_of_unknown`.
-    """
-    if not device_text:
-        raise ValueError("expected XLA's device text, found none")
-    device, name = keys.device_of_legacy(device_text), with_family(build, family)
-    return Place(_folder(cache_root, name, device.fingerprint), name, device.text, device.fingerprint, family)
-
-
-def place_of_unknown(cache_root: Path, build: str, about: str, family: Family, *, fingerprint: str = "") -> Place:
-    """The place of a device whose text is not known.
-
-    Args:
-      about: whatever tells this kind of device from others.
-      fingerprint: XLA's own of its text, where that is known.
-    """
-    told, name = fingerprint or hashlib.sha256(about.encode()).hexdigest()[:16], with_family(build, family)
-    return Place(_folder(cache_root, name, told), name, "", told, family)
-
-
-def _folder(cache_root: Path, build: str, fingerprint: str) -> Path:
-    name = f"{build}-{fingerprint}"
-    if not is_place(name):
-        raise ValueError(f"expected a build as build_id makes it, found {build!r}")
-    return cache_root / FOLDER / name
-
-
-def _place_at(root: Path) -> Place:
-    build, _, fingerprint = root.name.rpartition("-")
-    told: dict[str, object] = {}
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = json.loads(small_files.contents(root / ABOUT, _BYTES))
-        told = content if isinstance(content, dict) and content.get("version") == VERSION else {}
-    device, family = told.get("device"), told.get("family")
-    text = device if isinstance(device, str) and keys.fingerprint64(device) == fingerprint else ""
-    said = Family.LEGACY if family == Family.LEGACY.value else Family.NEW
-    return Place(root, build, text, fingerprint, family_of(build) or said)
-
-
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _same(known: Seen | None, now: Seen) -> bool:

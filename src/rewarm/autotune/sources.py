@@ -103,7 +103,7 @@ def of_xla(path: Path) -> Path:
 
 def of_cache(root: Path) -> Iterator[Loaded]:
     """Every place of a cache directory, one for each build and device; one without results yet is no fault."""
-    from rewarm.autotune.places import places
+    from rewarm.autotune.locating import places
 
     for place in places(root):
         reading = place.entries()
@@ -123,10 +123,10 @@ def is_lock(path: Path) -> bool:
 
 
 def _lock(path: Path) -> Loaded:
-    from rewarm.autotune import lock
+    from rewarm.autotune import lock_file
 
     try:
-        known = lock.read(path)
+        known = lock_file.read(path)
     except TuningFormatError as wrong:
         return Loaded(Reading(path, None, findings=(wrong.finding,)), is_lock=True)
     return Loaded(Reading(path, None, known.entries), says=known.says, is_lock=True)

@@ -7,9 +7,11 @@ In a header, under "tuning":
 
     {"state":, "set": digest of the results at hand afterwards, or "", "entries": how many, "new": how many of them the
      compile found, "place": the name of the place, or "", "missing": [fusions that had none, where that is known],
-     "lock": the digest of the lock that was in force, if one was}
+     "lock": the digest of the lock that was in force, if one was,
+     "fusions": how many look-ups there were, "untuned": how many of them found nothing}
 
-"set" is `checked.digest_of`; a fusion's name is that of its file without the ending. States:
+The last two are in headers of programs that were compiled for described devices, whose compiler was asked
+(`rewarm prewarm`). "set" is `checked.digest_of`; a fusion's name is that of its file without the ending. States:
 
     complete      each fusion had a result, or XLA tuned it there and then
     incomplete    not so, or not certain for an attached device, where tuning was off or its results were read alone
@@ -22,6 +24,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
+
+from rewarm.autotune.xla_errors import deterministic
 
 _MOST_NAMES = 256
 
@@ -67,6 +71,11 @@ class Conditions(NamedTuple):
     required: bool = False
     missing: tuple[str, ...] | None = None
     own: bool = False
+
+
+def tunes(options: Mapping[str, Any]) -> bool:
+    """Whether XLA times anything under these of its options (those with another value than their default)."""
+    return not deterministic(options) and bool(options.get("xla_gpu_autotune_level", 0))
 
 
 def state_of(how: Conditions) -> State:

@@ -25,7 +25,12 @@ from rewarm.errors import SettingError
 DIRECTORY = "xla_gpu_per_fusion_autotune_cache_dir"
 LOAD = "xla_gpu_load_autotune_results_from"
 DUMP = "xla_gpu_dump_autotune_results_to"
+REQUIRE = "xla_gpu_require_complete_aot_autotune_results"
 NEW_FORMAT = "xla_gpu_use_new_autotune_cache_format"
+
+# With one of these XLA times nothing and takes the first configuration that compiles (`GetConfigAssignerOptions` of its
+# source), and from JAX 0.11 on it passes Triton's results over.
+DETERMINISTIC = ("xla_gpu_deterministic_ops", "xla_gpu_exclude_nondeterministic_ops")
 
 _BLANKS = " \t\r\n\v\f"
 _NAME = re.compile(r"--?[A-Za-z0-9_-]*")
@@ -110,11 +115,12 @@ def named(flags: str | Iterable[str]) -> Named:
 
 def new_format(flags: str) -> bool | None:
     """Whether `XLA_FLAGS` ask for the new formats of results; `None` where they say nothing of it."""
-    said = {flag.name: flag.value for flag in parsed(flags)[0]}
-    if NEW_FORMAT not in said:
-        return None
-    value = said[NEW_FORMAT]
-    return value is None or value.lower() in ("true", "1")
+    return switches(flags).get(NEW_FORMAT)
+
+
+def switches(flags: str) -> dict[str, bool]:
+    """What `XLA_FLAGS` turn on or off, by name. Of options that are no such thing: whether they are "true" or "1"."""
+    return {one.name: one.value is None or one.value.lower() in ("true", "1") for one in parsed(flags)[0]}
 
 
 def _of_arguments(arguments: Sequence[str]) -> list[Flag]:

@@ -2,6 +2,8 @@
 
 from rewarm.cache.compile_cache import CompileCache
 from rewarm.cache.requests import (
+    AHEAD,
+    ARGUMENTS,
     CANNOT_READ,
     CANNOT_SERIALISE,
     COMPILE_FAILED,
@@ -10,6 +12,7 @@ from rewarm.cache.requests import (
     EXECUTABLE,
     INTERRUPTED,
     MISSING,
+    MOCKED,
     NO_KEY,
     NOT_EVERYWHERE,
     NOT_IN_STORE,
@@ -35,6 +38,8 @@ from rewarm.cache.requests import (
 )
 
 __all__ = [
+    "AHEAD",
+    "ARGUMENTS",
     "CANNOT_READ",
     "CANNOT_SERIALISE",
     "COMPILED_TOGETHER",
@@ -43,6 +48,7 @@ __all__ = [
     "EXECUTABLE",
     "INTERRUPTED",
     "MISSING",
+    "MOCKED",
     "NOT_EVERYWHERE",
     "NOT_IN_STORE",
     "NOT_STORED",

@@ -20,6 +20,7 @@ from rewarm import policy
 from rewarm.cache.failures import Failures, short, why
 from rewarm.cache.finder import Finder
 from rewarm.cache.requests import (
+    ARGUMENTS,
     CANNOT_SERIALISE,
     COMPILE_FAILED,
     COMPILED_TOGETHER,
@@ -62,6 +63,9 @@ _SOURCE_UP_TO = 128 * 1024
 
 # A larger program has its size from constants, which the executable holds as well: the entry would be twice as large.
 _PROGRAM_UP_TO = 8 << 20
+
+# Some 10,000 arguments; packed it is a tenth.
+_ARGUMENTS_UP_TO = 1 << 20
 
 E = TypeVar("E")
 
@@ -413,6 +417,9 @@ class CompileCache:
             sections[PROGRAM] = request.evidence.canonical
         if len(request.evidence.canonical) <= _SOURCE_UP_TO:
             sections[SOURCE] = request.evidence.source()
+        arguments = request.evidence.arguments()
+        if 0 < len(arguments) <= _ARGUMENTS_UP_TO:
+            sections[ARGUMENTS] = arguments
         large = request.components.large_values()
         sections[COMPONENTS] = json.dumps(large, sort_keys=True, separators=(",", ":")).encode("ascii")
         trace.timed("explain", since)

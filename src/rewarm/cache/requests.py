@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from rewarm.ledger.explanation import Explanation
 
 # The sections of an entry. The canonical program and the values of its components are what a later miss, or a person,
-# compares it with; the source locations are a courtesy to that person.
+# compares it with; the source locations are a courtesy to that person. From the arguments a plan is made of a run.
 EXECUTABLE = "executable"
 PROGRAM = "program"
 SOURCE = "source"
+ARGUMENTS = "arguments"
 COMPONENTS = "components"
 
 NOT_IN_STORE = "not in the store"
@@ -42,6 +43,11 @@ NO_KEY = "no key"
 # In the versions of an entry's header: the compilation by several processes together that the entry came from.
 COMPILED_TOGETHER = "compiled_together"
 
+# And: it was compiled ahead, for a machine that was described in this way, and not in a run of it.
+AHEAD = "ahead"
+# And: the GPUs of its topology were mocked (`jax_mock_gpu_topology`), all but those of one process.
+MOCKED = "mocked"
+
 E = TypeVar("E")
 
 
@@ -53,12 +59,14 @@ class Evidence(NamedTuple):
       signature: the types of its main function.
       source: the program with its source locations, in MLIR bytecode.
       kinds: the names of its operations, each once.
+      arguments: what its arguments are, as JSON; b"" where that cannot be said. Never raises.
     """
 
     canonical: bytes
     signature: Callable[[], str]
     source: Callable[[], bytes]
     kinds: tuple[str, ...] = ()
+    arguments: Callable[[], bytes] = bytes
 
 
 class Request(NamedTuple, Generic[E]):

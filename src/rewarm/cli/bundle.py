@@ -12,6 +12,7 @@ import click
 from rewarm import settings
 from rewarm.cli.common import (
     FOUND_BAD,
+    counted,
     directory_option,
     entries,
     json_option,
@@ -24,11 +25,15 @@ from rewarm.cli.common import (
     tidy_end,
 )
 from rewarm.sharing import bundle
-from rewarm.sharing.bundle import Member, Updated
+from rewarm.sharing.bundle import Loaded, Member, Updated
 from rewarm.sharing.opening import keyring_of
+from rewarm.sharing.sync import LEFT, gone
 from rewarm.store import LocalStore
 from rewarm.store.inventory import look
 from rewarm.trust import POSTURES, Keyring, as_posture
+
+# Of members that were left out, how many are named.
+_NAMED = 5
 
 
 @click.group()
@@ -45,12 +50,23 @@ def command() -> None:
     is_flag=True,
     help="Add to the bundle that is there what it has not, or has in a form that you would refuse.",
 )
+@click.option("--all", "others", is_flag=True, help="Take, and sign with your key, what you did not make, too.")
 @directory_option
 @json_option
 def save(
-    file: Path, program: str | None, prefixes: tuple[str, ...], update: bool, directory: str | None, as_json: bool
+    file: Path,
+    program: str | None,
+    prefixes: tuple[str, ...],
+    update: bool,
+    others: bool,
+    directory: str | None,
+    as_json: bool,
 ) -> None:
-    """Write entries of the cache directory into FILE, signed with your key if you have one."""
+    """Write entries of the cache directory into FILE.
+
+    What was made in this directory goes in, signed with your key if you have one. What came from others is passed over:
+    your signature would say that you made it. With --update, what others made stays in FILE with their signature.
+    """
     store = open_store(directory)
     if file.exists() and not update:
         raise _there(file)
@@ -61,7 +77,7 @@ def save(
     keys = progress(chosen, "writing entries", len(chosen))
     try:
         with tidy_end():
-            done = _saved(file, store, keys, keyring, update=update)
+            done = _saved(file, store, keys, keyring, update=update, others=others)
     except FileExistsError:
         raise _there(file) from None  # since a moment ago
     except OSError as error:
@@ -77,13 +93,15 @@ def _there(file: Path) -> click.ClickException:
     return click.ClickException(f"{file} is there already; name another, remove it, or add to it with --update")
 
 
-def _saved(file: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, update: bool) -> Updated:
+def _saved(
+    file: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, update: bool, others: bool
+) -> Updated:
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
     if update:
-        return bundle.update(file, store, keys, keyring, tell=tell)
-    return Updated(bundle.save(file, store, keys, keyring, only_new=True, tell=tell), [], {}, {})
+        return bundle.update(file, store, keys, keyring, others=others, tell=tell)
+    return bundle.save(file, store, keys, keyring, others=others, only_new=True, tell=tell)
 
 
 def _plain(done: Updated) -> dict[str, Any]:
@@ -93,6 +111,8 @@ def _plain(done: Updated) -> dict[str, Any]:
         "refused": [{"key": key, "reason": why} for key, why in done.refused.items()],
         "dropped": [{"key": key, "reason": why} for key, why in done.dropped.items()],
         "kept": done.kept,
+        "passed_over": list(done.passed_over),
+        "foreign": list(done.foreign),
     }
 
 
@@ -105,11 +125,16 @@ def _print(file: Path, done: Updated, *, signed: bool) -> None:
         words = "that would be refused here" if signed else "that would be refused even under trust=store"
         click.echo(f"{file}: {entries(len(done.replaced))} {words} replaced, {_sum(done.replaced)}, {made}")
     for some, words in (
-        (done.refused, "would be refused here, and stay, since the directory has no other to replace them"),
+        (done.refused, "would be refused here, and stay, since none that was made here is there to replace them"),
         (done.dropped, "could not be read, and are left out"),
     ):
         for why, count in Counter(some.values()).most_common():
             click.echo(f"{file}: {count} of {len(done.refused) + done.kept + len(done.dropped)} others {words}: {why}")
+    if done.passed_over:
+        click.echo(f"{file}: {entries(len(done.passed_over))} {bundle.PASSED_OVER}")
+    if done.foreign:
+        names = ", ".join(done.foreign[:_NAMED]) + (", ..." if len(done.foreign) > _NAMED else "")
+        click.echo(f"{file}: {counted(len(done.foreign), 'member')} of no bundle left out: {names}")
 
 
 def _sum(some: list[Member]) -> str:
@@ -129,10 +154,14 @@ def _sum(some: list[Member]) -> str:
 @directory_option
 @json_option
 def load(file: Path, posture: str, directory: str | None, as_json: bool) -> None:
-    """Put the entries of FILE into the cache directory, each once it was checked. Exit code 1 when one was refused."""
+    """Put the entries of FILE into the cache directory, each once it was checked.
+
+    The directory keeps to its bounds (REWARM_MAX_SIZE). Exit code 1 when an entry was refused, or not kept.
+    """
     asked = settings.of_command(directory=directory)
     store = made_store(asked)
     loaded = list(progress(bundle.load(file, store, keyring_of(asked), as_posture(posture)), "storing entries"))
+    loaded = [Loaded(one.key, LEFT) if one.outcome == bundle.STORED and gone(store, one.key) else one for one in loaded]
     counts = Counter(one.outcome for one in loaded)
     if as_json:
         print_json({"file": str(file), "directory": str(store.root), "entries": [one._asdict() for one in loaded]})

@@ -21,6 +21,7 @@ from rewarm import settings
 from rewarm.in_force import Settings
 from rewarm.store import EntryInfo, LocalStore
 from rewarm.store.inventory import Item, find, look
+from rewarm.store.limits import bounds_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,13 +64,21 @@ def open_store(directory: str | None, *, shared: bool = False) -> LocalStore:
 
 
 def made_store(asked: Settings) -> LocalStore:
-    """The store that a command fills, made where it is not there, as a program makes it.
+    """The store that a command fills, made where it is not there, as a program makes it, and with a program's bounds.
 
     Raises:
       StoreError: it cannot be.
+      click.ClickException: it may hold nothing (exit code 1).
     """
+    if asked.max_size == 0:
+        raise click.ClickException(
+            f"max_size is 0 (REWARM_MAX_SIZE), so nothing is stored in {asked.directory}; set it to what may be stored"
+        )
     store = LocalStore(asked.directory, shared=asked.shared)
     store.prepare()
+    store.bounds = bounds_of(asked, store.total()[0])
+    if store.bounds.max_size == 0:  # nobody set that: the disk is full, and says so itself
+        store.bounds = store.bounds._replace(max_size=None)
     return store
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from rewarm import settings
-from rewarm.autotune import places
+from rewarm import setting_values, settings
+from rewarm.autotune import locating
 from rewarm.cli.common import (
     ago,
     directory_option,
@@ -68,11 +68,14 @@ def command(
 
         collect_remote(remote, namespaces, max_age, max_size, directory=directory, dry_run=dry_run, as_json=as_json)
         return
-    asked = settings.of_command(directory=directory, max_size=max_size, max_age=max_age, max_entries=max_entries)
+    all_ages = _is_zero(max_age)  # which, as a setting, would be a mistake
+    said_age = None if all_ages else max_age
+    asked = settings.of_command(directory=directory, max_size=max_size, max_age=said_age, max_entries=max_entries)
     store = open_store(directory, shared=asked.shared)
     bounds = bounds_of(asked, held=sum(info.size for info in store.scan()))
+    bounds = bounds._replace(max_age=0.0) if all_ages else bounds
     removed = list(progress(store.collect(bounds, dry_run=dry_run), "removing entries"))
-    unused = [] if bounds.max_age is None else [place.name for place in places.unused(store.root, bounds.max_age)]
+    unused = [] if bounds.max_age is None else [place.name for place in locating.unused(store.root, bounds.max_age)]
     if not dry_run:
         for path in [*orphans(store), *(path for name in unused for path in of_place(store, name))]:
             with contextlib.suppress(OSError):  # another's, in a shared directory
@@ -91,6 +94,13 @@ def command(
             f"{entries(len(stay))} beyond the bounds could not be removed, {size(sum(one.size for one in stay))}: "
             f"{store.root} is read-only, or that is another user's, or somebody stores more at this moment"
         )
+
+
+def _is_zero(age: str | None) -> bool:
+    try:
+        return age is not None and setting_values.as_span(age) == 0.0
+    except (ValueError, OverflowError):  # which the setting says better
+        return False
 
 
 def _remove_folders(store: LocalStore, names: list[str]) -> None:

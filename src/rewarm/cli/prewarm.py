@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from rewarm import settings, targets
-from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json, size
+from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json, size, tidy_end
 from rewarm.errors import SettingError
 from rewarm.in_force import Settings
+from rewarm.jax_adapter.described import DescribedError
 from rewarm.prewarm import Job, Report, Result, fill, jobs, pushing
 from rewarm.prewarm.pool import Progress
 from rewarm.prewarm.report import words_of
@@ -52,6 +53,9 @@ INTERRUPTED = 130
 @click.option("--remote", metavar="URL", help="Remotes, divided by commas. Default: REWARM_REMOTE.")
 @click.option("--namespace", metavar="NAME", help="What is read and written there. Default: REWARM_NAMESPACE, or main.")
 @click.option("--for-jax", "jax", metavar="VERSION", help="Refuse to run with another JAX than this.")
+@click.option(
+    "--against", metavar="NAME|FILE", help="Say also in what each target differs from this one; see rewarm target show."
+)
 @click.option("--retry", is_flag=True, help="Also compile what is remembered as failing.")
 @click.option(
     "--remember-failures", "hours", type=click.FloatRange(0), default=24.0, metavar="HOURS", help="0: not. Default 24."
@@ -75,21 +79,55 @@ def command(plans: tuple[str, ...], named: tuple[str, ...], topologies: tuple[st
         directory=said["directory"], remote=said["remote"], namespace=said["namespace"], autotune_lock=said["lock"]
     )
     if said["bundle"] is not None and said["bundle"].exists():
-        raise click.ClickException(f"{said['bundle']} is there already; name another, or remove it")
+        raise _there(said["bundle"])
     if said["push"] and not in_force.remote:
         raise click.UsageError("--push: no remote is named: say --remote URL, or set REWARM_REMOTE")
     with _usage():
         found = list(jobs.jobs(plans, named, topologies, jobs.variables(in_force)))
     wanted = Wanted(said["check"], said["require_tuned"], said["retry"], said["only"] or None, said["hours"] * 3600)
-    report = _filled(found, wanted, in_force, said["workers"])
-    afterwards = pushing.after(report, in_force, push=said["push"], bundle=None if said["check"] else said["bundle"])
+    against = _compared(found, said["against"])
+    bundle = None if said["check"] else said["bundle"]
+    try:
+        with tidy_end():
+            report = _filled(found, wanted, in_force, said["workers"])
+            afterwards = pushing.after(report, in_force, push=said["push"], bundle=bundle)
+    except KeyboardInterrupt:
+        click.echo("\ninterrupted: what was stored until now stays, and the same command goes on from there", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    except FileExistsError:
+        raise _there(said["bundle"]) from None  # since a moment ago
+    except OSError as error:
+        if bundle is None:
+            raise
+        raise click.ClickException(f"cannot write {bundle}: {error.strerror or error}") from error
     if said["as_json"]:
-        print_json({**report.plain(), **afterwards.plain()})
+        print_json({**report.plain(), **afterwards.plain(), "against": {name: rows for name, rows, _ in against}})
     else:
-        for line in (*report.lines(), *afterwards.lines()):
+        for line in (*report.lines(), *(line for _, _, lines in against for line in lines), *afterwards.lines()):
             click.echo(line)
     if not report.is_complete or not afterwards.is_good:
         raise SystemExit(FOUND_BAD)
+
+
+def _there(bundle: Path) -> click.ClickException:
+    return click.ClickException(f"{bundle} is there already; name another, or remove it")
+
+
+def _compared(found: list[Job], other: str | None) -> list[tuple[str, list[dict[str, Any]], list[str]]]:
+    """In what each target differs from another one, such as a captured file of the real machine."""
+    if other is None:
+        return []
+    from rewarm.jax_adapter import described
+
+    told = []
+    with _usage():
+        real = described.exact(targets.named(other))
+        for name in dict.fromkeys(job.target for job in found):
+            rows = targets.differences(described.exact(targets.named(name)), real)
+            keyed = sum(row.keyed for row in rows)
+            head = f"{name} and {other} {f'differ, in keys {keyed} times:' if rows else 'say the same'}"
+            told.append((name, [row.plain() for row in rows], [head, *(f"  {row}" for row in rows)]))
+    return told
 
 
 @contextlib.contextmanager
@@ -99,19 +137,15 @@ def _usage() -> Iterator[None]:
         yield
     except (targets.TargetError, targets.TopologyError, targets.UnknownTargetError, jobs.WrongJaxError) as wrong:
         raise click.UsageError(str(wrong)) from None
-    except SettingError as wrong:
+    except (SettingError, DescribedError) as wrong:
         raise click.UsageError(str(wrong)) from None
 
 
 def _filled(found: list[Job], wanted: Wanted, in_force: Settings, workers: int) -> Report:
     since = time.perf_counter()
     shown = _Bar(workers) if sys.stderr.isatty() else _Lines()
-    try:
-        with shown:
-            results = fill(found, wanted, in_force.directory, workers=workers, progress=shown)
-    except KeyboardInterrupt:
-        click.echo("\ninterrupted: what was stored until now stays, and the same command goes on from there", err=True)
-        raise SystemExit(INTERRUPTED) from None
+    with shown:
+        results = fill(found, wanted, in_force.directory, workers=workers, progress=shown)
     return Report(results, time.perf_counter() - since, str(in_force.directory), wanted.check)
 
 

@@ -45,7 +45,7 @@ def collect_remote(
 
 
 def _bounds(max_age: str | None, max_size: str | None) -> Bounds:
-    age = _value("--max-age", setting_values.as_age, max_age, setting_values.AGE)
+    age = _value("--max-age", setting_values.as_span, max_age, setting_values.AGE)
     bytes_ = _value("--max-size", setting_values.as_size, max_size, "bytes, with a unit if you like (500MB, 10GiB)")
     if age is None and bytes_ is None:
         raise click.UsageError("a remote has no bounds of its own: say --max-age, --max-size, or both")

@@ -21,6 +21,14 @@ from rewarm.store.inventory import look
 @click.argument("direction", type=click.Choice(["push", "pull", "both"]))
 @click.option("--program", metavar="NAME", help="Push only programs whose name contains this.")
 @click.option("--all", "others", is_flag=True, help="Push, and sign with your key, what you did not make, too.")
+@click.option(
+    "--wait",
+    "patience",
+    type=click.FloatRange(0),
+    default=sync.PATIENCE,
+    metavar="SECONDS",
+    help=f"How long a remote that stops answering, or is asked too much, is asked again. Default {sync.PATIENCE:g}.",
+)
 @click.option("--verify", is_flag=True, help="Fetch what the remote has, and push anew what would be refused there.")
 @remote_options
 @directory_option
@@ -30,6 +38,7 @@ def command(
     program: str | None,
     others: bool,
     verify: bool,
+    patience: float,
     remote: str | None,
     namespace: str | None,
     read_namespaces: str | None,
@@ -40,7 +49,7 @@ def command(
 
     What was made in this directory is signed with your key on the way there. What came from others is passed over: your
     signature would say that you made it. What comes here is checked and trusted, or refused; the directory is made if
-    it is not there. Exit code 1 when an entry did not arrive.
+    it is not there, and keeps to its bounds (REWARM_MAX_SIZE). Exit code 1 when an entry did not arrive.
     """
     store = open_store(directory) if direction == "push" else None
     opened = open_one(directory, remote, namespace, read_namespaces)
@@ -51,8 +60,8 @@ def command(
     if store is None:
         store = made_store(settings.of_command(directory=directory))
     with opened.asked() as tier:
-        wish = _Wish(direction, program, others, verify)
-        sent = list(progress(_sent(wish, store, tier), "sending entries"))
+        wish = _Wish(direction, program, others, verify, patience)
+        sent = sync.not_kept(store, list(progress(_sent(wish, store, tier), "sending entries")))
     passed_over = sum(one.problem == sync.NOT_MADE for one in sent)
     sent = [one for one in sent if one.problem != sync.NOT_MADE]
     failed = [one for one in sent if one.problem is not None]
@@ -66,7 +75,7 @@ def command(
         pulled = sum(one.direction == "pull" and one.problem is None for one in sent)
         click.echo(f"{tier.place}: pushed {pushed}, pulled {pulled}, {len(failed)} did not arrive")
         if passed_over:
-            click.echo(f"{passed_over} passed over, since others made them; --all pushes them with your signature")
+            click.echo(f"{passed_over} {sync.NOT_MADE_LINE}")
     if failed:
         raise SystemExit(FOUND_BAD)
 
@@ -78,14 +87,20 @@ class _Wish(NamedTuple):
     program: str | None
     others: bool
     verify: bool
+    patience: float
 
 
 def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
-    direction = wish.direction
+    direction, patience = wish.direction, wish.patience
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
     if direction in ("push", "both"):
-        yield from sync.push(store, tier, _keys(store, wish.program), others=wish.others, verify=wish.verify)
+        keys = _keys(store, wish.program)
+        yield from sync.push(store, tier, keys, others=wish.others, verify=wish.verify, patience=patience, tell=tell)
     if direction in ("pull", "both"):
-        yield from sync.pull(store, tier)
+        yield from sync.pull(store, tier, patience=patience, tell=tell)
 
 
 def _keys(store: LocalStore, program: str | None) -> Iterator[str]:

@@ -91,13 +91,7 @@ def _differences(first: targets.Target, second: targets.Target, as_json: bool) -
         first, second = described.exact(first), described.exact(second)
     found = targets.differences(first, second)
     if as_json:
-        print_json(
-            {
-                "differences": [
-                    {"field": one.field, "first": one.first, "second": one.second, "keyed": one.keyed} for one in found
-                ]
-            }
-        )
+        print_json({"differences": [one.plain() for one in found]})
     elif found:
         table(
             ("field", first.name, second.name, "in keys"),

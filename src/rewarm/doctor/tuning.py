@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rewarm.autotune.formats.errors import MissingLibraryError, TuningFormatError
-from rewarm.autotune.places import ASIDE, Place, places
+from rewarm.autotune.locating import places
+from rewarm.autotune.places import ASIDE, Place
 from rewarm.doctor.check import Check, some
 from rewarm.doctor.facts import Facts
 from rewarm.in_force import Settings
@@ -42,11 +43,11 @@ def _aside(place: Place) -> int:
 def _lock(facts: Facts) -> Iterator[Check]:
     if not isinstance(facts.in_force, Settings) or facts.in_force.autotune_lock is None:
         return
-    from rewarm.autotune import lock
+    from rewarm.autotune import lock_file
 
     path = facts.in_force.autotune_lock
     try:
-        read = lock.read(path)
+        read = lock_file.read(path)
     except (TuningFormatError, MissingLibraryError, OSError) as wrong:
         yield Check("tuning lock", "problem", f"{path} cannot be used: {wrong}", "make it anew, or unset autotune_lock")
         return

@@ -64,6 +64,8 @@ def _target(before: Any, after: Any, producers: tuple[Producer, Producer]) -> It
     for item, old, new in _items(before, after, producers):
         if item == "features":
             yield from _words_of_a_list(item, str(before.get(item, "")), str(after.get(item, "")))
+        elif item == "topology" and isinstance(old, dict) and isinstance(new, dict):
+            yield from ((f"{item} {name}", was, now) for name, was, now in _items(old, new, producers))
         elif item == "shape":
             yield "devices", _devices(before[item]), _devices(after[item])
         else:

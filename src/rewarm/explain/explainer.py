@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rewarm.cache import CANNOT_READ, Request
+from rewarm.cache import AHEAD, CANNOT_READ, Request
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.explain import nearest, programs
@@ -153,6 +153,8 @@ class Explainer:
             else:
                 before = self._catalogue.value(one.components.get(name, ""))
                 changes += changes_in(name, before, after.get(name), (one.producer, wanted.producer))
+        if "target" in differs and AHEAD in one.producer and AHEAD not in wanted.producer:
+            findings.append(Finding("described", _described(one)))
         if one.program != wanted.program:
             findings.append(Finding("renamed", f"it was seen as {one.program}"))
         return changes, findings
@@ -180,6 +182,13 @@ class Explainer:
             return listing_of(open_entry(data, key), sources=False, limit=INLINE_BYTES) if data is not None else None
         except (BadEntryError, StoreError):
             return None
+
+
+def _described(one: Remembered) -> str:
+    return (
+        f"it was compiled ahead for {one.producer[AHEAD]}, which is not this machine (see the changes); rewarm target "
+        "capture, run here, writes what this machine is, for rewarm prewarm --target"
+    )
 
 
 def _remembered(request: Request[Any]) -> Remembered:

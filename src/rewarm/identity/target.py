@@ -7,16 +7,19 @@ the model, so an entry made on one host serves another that has the same instruc
   (the same program compiled for one thread and for two gives other last bits), and the shape of the device
   assignment. The features that only steer tuning, the CPU's name, process index, device ids and the number of
   devices of the host do not count.
-* GPU: the topology, the platform's version and the shape of the assignment.
+* GPU: the topology but for the CPU beside the GPUs (`gpu_topology.py`), the platform's version and the shape of the
+  assignment.
 * TPU: the topology, the platform's version (which names the libtpu build) and the assignment itself, since the
   executable depends on which devices it is made for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any, NamedTuple
 
+from rewarm.identity.gpu_topology import fields_of
 from rewarm.identity.machine import Machine
 
 
@@ -67,7 +70,15 @@ def canonical_target(facts: TargetFacts) -> dict[str, Any]:
     told = {**shape, "kinds": sorted(set(facts.device_kinds)), "version": facts.platform_version}
     if facts.platform == "tpu":
         told["assignment"] = [list(row) for row in facts.assignment]
-    return {**told, "topology": _topology_digest(facts)}
+    return {**told, "topology": _topology(facts)}
+
+
+def _topology(facts: TargetFacts) -> dict[str, str] | str:
+    """Of GPUs field by field, so that people are told which one differs; of others a digest."""
+    if facts.platform == "gpu" and facts.topology is not None:
+        with contextlib.suppress(ValueError):  # of another form: all of its bytes count
+            return fields_of(facts.topology)
+    return _topology_digest(facts)
 
 
 def _topology_digest(facts: TargetFacts) -> str:

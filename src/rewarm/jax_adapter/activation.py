@@ -268,6 +268,8 @@ def _left_to_jax(call: Call, options: JaxOptions) -> str | None:
     if obstacle is None and len({device.process_index for device in call.flat_devices()}) > 1:
         if options.share_binary:
             return "jax_share_binary_between_hosts is on for a program of several processes"
+        if call.backend.platform == "gpu" and seam.mocked_gpus() and seam.job_client() is not None:
+            return "jax_mock_gpu_topology in a job of jax.distributed, which JAX's own rules exclude"
         if distributed.compile_together(call) and distributed.agreements() is None:
             return "a program that several processes compile together, without jax.distributed"
     return obstacle

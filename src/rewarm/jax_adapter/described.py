@@ -53,7 +53,7 @@ def obstacle(target: Target) -> str | None:
     if target.platform == "cuda":
         return _cuda_obstacle(target, jax)
     if target.platform == "tpu":
-        return None if _has_libtpu() else "there is no libtpu, which has the TPU's compiler; pip install libtpu"
+        return None if _has_libtpu() else f"libtpu, which has the TPU's compiler, is not here; {_install('tpu-aot')}"
     if not seam.can_make_devices():
         return (
             f"JAX {jax} cannot describe CPUs (0.11 and later can); this host's own are compiled for by running the "
@@ -66,13 +66,15 @@ def _cuda_obstacle(target: Target, jax: str) -> str | None:
     try:
         libraries.cuda_compiler()
     except FileNotFoundError as wrong:
-        return (
-            f"XLA's CUDA compiler is not here ({wrong}); without a GPU it takes: pip install --no-deps "
-            f"jax-cuda13-plugin=={jax} jax-cuda13-pjrt=={jax} nvidia-cuda-nvcc nvidia-nvvm"
-        )
+        return f"XLA's CUDA compiler is not here ({wrong}), which needs no GPU; {_install('gpu-aot')}"
     if target.reported is not None and not seam.can_make_devices():
         return f"JAX {jax} cannot describe a captured GPU (0.11 and later can); name one of the built-in ones"
     return None
+
+
+def _install(extra: str) -> str:
+    """What to do: JAX is named, so that pip takes the compiler that belongs to the one that is here."""
+    return f"pip install 'rewarm[{extra}]' 'jax=={seam.version()}'"
 
 
 def _has_libtpu() -> bool:
@@ -85,8 +87,9 @@ def environment(target: Target, topology: Topology) -> dict[str, str]:
         # The plugin asks for CUDA's run-time libraries, which compiling does not need.
         return {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
     if target.platform == "tpu":
-        # Without it libtpu asks Google's metadata server who this is, and waits.
-        return {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+        # Without these libtpu asks Google's metadata server who this is, and waits; and one process at a time may load
+        # it, since it takes each for one that is about to use the chips.
+        return {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     return {"JAX_PLATFORMS": "cpu", "NPROC": str(target.threads_of(topology))}
 
 
@@ -133,6 +136,8 @@ def _tpus(target: Target, topology: Topology) -> list[Any]:
     more: dict[str, Any] = {"chip_config_name": target.chip_config}
     if topology.host:
         more["chips_per_host_bounds"] = topology.host
+    if topology.slices > 1:
+        more["num_slices"] = topology.slices
     made = list(topologies.get_topology_desc(topology.text, platform="tpu", **more).devices)
     told = target.reported
     if told is None or told.topology is None or topology != target.topology():
@@ -278,7 +283,11 @@ def _captured_tpu(name: str, found: list[Any]) -> Target:
 
 
 def shape_of_slice(found: list[Any], directions: int) -> str:
-    """The chips of a slice in each direction, and those of one host, from the coordinates of its devices."""
+    """How many slices there are, the chips of one in each direction, and those of one host, from the devices."""
+    slices = sorted({int(getattr(device, "slice_index", 0) or 0) for device in found})
+    if len(slices) > 1:
+        first_slice = [device for device in found if int(device.slice_index) == slices[0]]
+        return f"{len(slices)}*{shape_of_slice(first_slice, directions)}"
     whole = _span([device.coords for device in found], directions)
     first = [device.coords for device in found if device.process_index == found[0].process_index]
     host = _span(first, directions)

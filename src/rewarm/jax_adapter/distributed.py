@@ -59,7 +59,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rewarm.cache import Request
+from rewarm.cache import MOCKED, Request
 from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.seam import Call, JobStore
 from rewarm.jax_adapter.seam.tuning import is_described
@@ -228,8 +228,31 @@ def ranks_of(call: Call) -> frozenset[int]:
 
 def compile_together(call: Call) -> bool:
     """Whether the processes of a program wait for one another while they compile it. Of described devices there are
-    none."""
-    return call.backend.platform == "gpu" and len(ranks_of(call)) > 1 and not is_described(call.backend)
+    none, and of mocked ones there is this one."""
+    several = call.backend.platform == "gpu" and len(ranks_of(call)) > 1
+    return several and not is_described(call.backend) and not is_mocked(call)
+
+
+def is_mocked(call: Call) -> bool:
+    """Whether the other processes of the devices are only pretended (`jax_mock_gpu_topology`), outside of any job."""
+    return call.backend.platform == "gpu" and bool(seam.mocked_gpus()) and seam.job_client() is None
+
+
+def of_mocked(request: Request[Any], call: Call) -> Request[Any]:
+    """A request for a program whose devices are mocked. Its key and its entry are those of the real topology, and the
+    entry says that it comes from a mock.
+
+    XLA tunes here alone: whom it would share the work with is not there. That is said of a compile whose key is made,
+    and what it says is in no code.
+    """
+    compile_ = request.compile
+
+    def alone() -> Any:
+        seam.tune_alone(call)
+        return compile_()
+
+    producer = {**request.producer, MOCKED: seam.mocked_gpus()}
+    return request._replace(compile=alone, producer=producer, again=None, place=None)
 
 
 _lock = threading.Lock()
@@ -249,6 +272,8 @@ def agreements() -> Agreements | None:
 
 def of_several_processes(request: Request[Any], call: Call) -> Request[Any]:
     """A request for a program, with what follows from its being one of several processes."""
+    if is_mocked(call) and not is_described(call.backend):
+        request = of_mocked(request, call)
     if len(ranks_of(call)) == 1:
         return request
     together = compile_together(call)

@@ -83,7 +83,7 @@ def _folders(package: str) -> list[Path]:
 def _cuda_plugin() -> Iterator[Library]:
     plugins = sorted(path.name for folder in _folders("jax_plugins") for path in folder.glob("xla_cuda*"))
     if not plugins:
-        raise FileNotFoundError("no package jax_plugins.xla_cuda* although the platform is gpu")
+        raise FileNotFoundError("JAX's plugin for CUDA is not installed: no package jax_plugins.xla_cuda*")
     for plugin in plugins:
         number = plugin.removeprefix("xla_cuda")
         yield from _native(f"jax_plugins.{plugin}", f"jax-cuda{number}-pjrt")

@@ -32,8 +32,7 @@ from rewarm.autotune.merging import merge
 from rewarm.errors import RewarmError
 
 # Flags that are not the plan's: where tuning comes from is asked here, and dumps are the child's own.
-_REQUIRE = "xla_gpu_require_complete_aot_autotune_results"
-_OURS = (xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, _REQUIRE)
+_OURS = (xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, xla_flags.REQUIRE)
 _DUMPS = "xla_dump_"
 _LINES_SHOWN = 3
 
@@ -134,9 +133,9 @@ def lookups(
             place = given.absolute()
             options = {xla_flags.DIRECTORY if os.path.isdir(place) else xla_flags.LOAD: str(place)}  # noqa: PTH112
         if require:
-            options[_REQUIRE] = True
+            options[xla_flags.REQUIRE] = True
         if len({one.family for one in build.formats}) > 1:
-            options["xla_gpu_use_new_autotune_cache_format"] = family is Family.NEW
+            options[xla_flags.NEW_FORMAT] = family is Family.NEW
         asked = {"plan": plan, "target": target, "topology": topology, "options": options, "work": work}
         return _asked({**asked, "only": None if only is None else list(only)}, Path(work), tell)
 

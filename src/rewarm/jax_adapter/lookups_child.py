@@ -11,7 +11,8 @@ Not promised: anything to whoever else starts it. It has no cache, of rewarm's o
                       {"done": true}, with "none": why where the plan has no program, or none of a name
                       {"cannot": why, "kind": "plan", "compiler" or "jax"}
 
-The options go to each compile and to no other. Of XLA's dumps only the instructions are written that it looks up.
+The options go to each compile and to no other, over those that the plan has for a program. Of XLA's dumps only the
+instructions are written that it looks up.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rewarm
+from rewarm import settings
+from rewarm.autotune import xla_flags
+from rewarm.autotune.xla_errors import explained
+from rewarm.jax_adapter.dumped import instructions
 
-_OPERAND = re.compile(r" tmp_\d+(?=[,)])")
-# A computation inside one, such as what a reduction applies: in new keys alone.
-_INNER = re.compile(r", [a-z_]+=\n( +)\{\n.*?\n\1\}(?=[,\n]|$)", re.DOTALL)
-_NUMBER = re.compile(r"\.autotuner_(\d+)\.(.*)\.before\.txt$")
+_TUNING = frozenset({xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, xla_flags.REQUIRE})
 
 
 def main() -> None:
@@ -97,6 +98,7 @@ def _lacking(asked: dict[str, Any], names: Sequence[str]) -> dict[str, str]:
 def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> dict[str, Any]:
     dump = Path(asked["work"]) / "dump"
     options = {
+        **_own_options(program),
         **asked["options"],
         "xla_dump_to": str(dump),
         "xla_gpu_dump_autotuned_instructions": True,
@@ -105,17 +107,47 @@ def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> di
     since = time.perf_counter()
     error = ""
     try:
+        _refuse_other_formats(program, asked["options"])
         _lowered(program, devices).compile(compiler_options=options)
     except Exception as wrong:  # noqa: BLE001 - XLA's, or of the user's code while it is traced
-        error = f"{type(wrong).__name__}: {wrong}"
+        error = explained(f"{type(wrong).__name__}: {wrong}", _switches(options))
     answer = {
         "program": program.name,
         "seconds": time.perf_counter() - since,
-        "instructions": list(_instructions(dump)),
+        "instructions": list(instructions(dump)),
         "error": error,
     }
     shutil.rmtree(dump, ignore_errors=True)
     return answer
+
+
+def _own_options(program: Any) -> dict[str, Any]:
+    """The plan's options for a program, as in a run, but for where tuning comes from and what is dumped."""
+    options = program.compiler_options
+    return {name: options[name] for name in options if name not in _TUNING and not name.startswith("xla_dump_")}
+
+
+def _refuse_other_formats(program: Any, asked: Mapping[str, Any]) -> None:
+    """One check is for one generation of formats, as a run of one set of flags is.
+
+    Raises:
+      ValueError: the program's own options ask for the other one.
+    """
+    own, here = program.compiler_options.get(xla_flags.NEW_FORMAT), asked.get(xla_flags.NEW_FORMAT)
+    if own is not None and here is not None and _is_on(own) is not _is_on(here):
+        generation = "new" if _is_on(here) else "legacy"
+        raise ValueError(
+            f"its compiler_options say {xla_flags.NEW_FORMAT}={own}, and this check is for the {generation} formats; "
+            f"check it alone (--only) with XLA_FLAGS=--{xla_flags.NEW_FORMAT}={own}"
+        )
+
+
+def _switches(options: Mapping[str, Any]) -> dict[str, bool]:
+    return {**xla_flags.switches(settings.xla_flags()), **{name: _is_on(value) for name, value in options.items()}}
+
+
+def _is_on(value: Any) -> bool:
+    return str(value).lower() in ("true", "1")
 
 
 def _lowered(program: Any, devices: Sequence[Any]) -> Any:
@@ -133,66 +165,6 @@ def _lowered(program: Any, devices: Sequence[Any]) -> Any:
     mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         return plans.lowered(program, devices)
-
-
-def _instructions(dump: Path) -> Iterator[tuple[str, str, str]]:
-    """What was looked up, in its order: the text of the new keys, that of the legacy ones, the instruction's name."""
-    if not dump.is_dir():
-        return
-    found = [(match, path) for path in dump.iterdir() if (match := _NUMBER.search(path.name))]
-    for match, path in sorted(found, key=lambda one: (one[1].name.partition(".autotuner_")[0], int(one[0][1]))):
-        text, legacy = key_texts(path.read_text())
-        yield text, legacy, match[2]
-
-
-def key_texts(dumped: str) -> tuple[str, str]:
-    """The texts that keys are made of, new and legacy, from the module that XLA dumps for one instruction.
-
-    jaxlib's printer is XLA's own; what is done to its text here was checked against the keys of each build.
-    """
-    try:
-        from jaxlib import _hlo as hlo
-    except ImportError:  # up to JAX 0.9
-        from jaxlib import _jax as hlo
-    module = hlo.hlo_module_from_text(dumped)
-    options = hlo.HloPrintOptions.fingerprint()
-    options.print_backend_config = True
-    options.print_operand_shape = True
-    lines = module.to_string(options).partition("\nENTRY {\n")[2].rstrip().removesuffix("}").rstrip("\n").split("\n")
-    start = next(number for number, line in enumerate(lines) if line.startswith("  ROOT "))
-    first, *inner = (line.removeprefix("  ") for line in lines[start:])
-    first = first.partition(" = ")[2]
-    text = _sorted_config("\n".join((_OPERAND.sub("", first), *inner)))
-    if not inner:
-        return text, text
-    body = "\n".join(inner)
-    return text, _INNER.sub("", body[: body.rfind("\n}") + 2])
-
-
-def _sorted_config(text: str) -> str:
-    """The text with the keys of its backend configuration in their order, as keys have it."""
-    before, name, config = text.rpartition(", backend_config=")
-    if not name or "\n" in config:
-        return text
-    try:
-        told, end = json.JSONDecoder(parse_float=_Number, parse_int=_Number).raw_decode(config)
-    except ValueError:
-        return text
-    return f"{before}{name}{_json(told)}{config[end:]}"
-
-
-class _Number(str):
-    """A number of JSON as it is written."""
-
-    __slots__ = ()
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key)}:{_json(value[key])}" for key in sorted(value)) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_json, value)) + "]"
-    return value if isinstance(value, _Number) else json.dumps(value)
 
 
 if __name__ == "__main__":

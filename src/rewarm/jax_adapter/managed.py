@@ -129,12 +129,12 @@ class Managed:
     def _from_beside(self) -> int:
         """Take over results of the same build from places that are named by XLA's device text, where JAX does not say
         this device's: nobody knows which of them is for it, and XLA finds its own by their names."""
-        from rewarm.autotune import batches, places
+        from rewarm.autotune import batches, locating
 
         if self.place.device:
             return 0
         new = 0
-        for other in places.places(self.place.cache_root):
+        for other in locating.places(self.place.cache_root):
             digest = other.set_at_hand()[0] if other.build == self.place.build and other.device else ""
             if digest and self._beside.get(other.name) != digest:
                 new += batches.add_sound(self.place, other.entries().entries, kept=True)

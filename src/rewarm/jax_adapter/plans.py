@@ -79,13 +79,16 @@ def programs(plan: str, devices: Sequence[Any]) -> Iterator[Program]:
         yield one if seen[one.name] == 1 else one._replace(name=f"{one.name}#{seen[one.name]}")
 
 
-def lowered(program: Program, devices: Sequence[Any]) -> Any:
+ON_FIRST = "traced with its arguments on the first device, since it computes there while it is traced"
+
+
+def lowered(program: Program, devices: Sequence[Any], notes: list[str] | None = None) -> Any:
     """A program for these devices, not yet compiled, as a run with arrays of the same kind would lower it.
 
     Shardings are in the text of a program and its fusions, so in keys. One whose arguments say none is lowered as for
     arrays that nobody has put on a device: for the devices that its function names, else for the first one. Where the
     function computes on the device while it is traced, which a described one cannot, the arguments are taken for arrays
-    that were put on the first device.
+    that were put on the first device; `notes` gets a line that says so, as a run with others asks for another program.
 
     Raises:
       Exception: what JAX and the function raise.
@@ -100,7 +103,10 @@ def lowered(program: Program, devices: Sequence[Any]) -> Any:
             return _lowered(program, None)
     except Exception as wrong:  # noqa: BLE001 - raised below
         try:
-            return _lowered(program, jax.sharding.SingleDeviceSharding(devices[0]))
+            made = _lowered(program, jax.sharding.SingleDeviceSharding(devices[0]))
+            if notes is not None:
+                notes.append(f"{ON_FIRST} ({type(wrong).__name__} else)")
+            return made
         except Exception:  # noqa: BLE001 - the first one is what a run would show
             raise wrong from None
 

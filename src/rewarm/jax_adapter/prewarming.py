@@ -25,14 +25,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from rewarm import settings, targets
-from rewarm.cache import NO_KEY, Filled
+from rewarm.autotune import xla_errors
+from rewarm.cache import AHEAD, NO_KEY, Filled, Request
 from rewarm.coordination import SingleFlight
 from rewarm.errors import RewarmError
 from rewarm.jax_adapter import described, plans, seam, tuning
-from rewarm.jax_adapter.lookups_child import _instructions
+from rewarm.jax_adapter.dumped import instructions
 from rewarm.jax_adapter.managed import PATIENCE
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call
@@ -41,6 +42,7 @@ from rewarm.jax_adapter.session import Runs, Session
 from rewarm.ledger import Ledger
 
 if TYPE_CHECKING:
+    from rewarm.identity import KeyComponents
     from rewarm.in_force import Said
     from rewarm.jax_adapter.managed import Managed
     from rewarm.jax_adapter.seam import JaxOptions
@@ -99,10 +101,25 @@ def devices(target: str, topology: str) -> list[Any]:
     return attached[: shape.devices]
 
 
+class Done(NamedTuple):
+    """What came of one program.
+
+    Attributes:
+      filled: what the cache says.
+      differs: in what these devices are not those on which the same program ran, as far as this directory knows of a
+        run; part of keys, each of them.
+      notes: what else there is to say of how it was made.
+    """
+
+    filled: Filled
+    differs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class _Ended(Exception):  # noqa: N818 - not an error: it ends a compile that JAX must not go on with
-    def __init__(self, filled: Filled) -> None:
-        super().__init__(filled)
-        self.filled = filled
+    def __init__(self, done: Done) -> None:
+        super().__init__(done)
+        self.done = done
 
 
 class Filler:
@@ -114,7 +131,7 @@ class Filler:
         seam.remember_defaults()
         self._session = _Session(settings.say(), seam.read_options()._replace(enabled=True), wanted)
 
-    def fill(self, program: plans.Program, devices: Sequence[Any]) -> Filled:
+    def fill(self, program: plans.Program, devices: Sequence[Any]) -> Done:
         """Have an entry for one program.
 
         Raises:
@@ -123,12 +140,13 @@ class Filler:
           RewarmError: the cache failed, or `wanted.may` refuses.
           Exception: what the user's code raises while it is traced, and what the compiler raises.
         """
-        lowered = plans.lowered(program, devices)
+        notes: list[str] = []
+        lowered = plans.lowered(program, devices, notes)
         try:
             with _asked_instead(functools.partial(self._answer, program, frozenset(devices))):
                 lowered.compile(compiler_options=program.compiler_options or None)
         except _Ended as ended:
-            return ended.filled
+            return ended.done._replace(notes=tuple(notes))
         raise RewarmError(f"JAX {seam.version()} did not ask for {program.name} to be compiled")
 
     def _answer(self, program: plans.Program, devices: frozenset[Any], call: Call) -> NoReturn:
@@ -169,12 +187,13 @@ class _Session(Session):
 
     def __init__(self, said_: Said, options: JaxOptions, wanted: Wanted) -> None:
         ledger = Ledger()
-        super().__init__(said_, options, ledger, SingleFlight(), Runs(ledger))
+        self._about = _about(wanted.target)
+        super().__init__(said_, options, ledger, SingleFlight(), Runs(ledger, {AHEAD: self._about}))
         self._wanted = wanted
 
-    def fill(self, call: Call) -> Filled:
+    def fill(self, call: Call) -> Done:
         if self._options.profile_guided:
-            return Filled(None, NO_KEY, "profile-guided compilation is on")
+            return Done(Filled(None, NO_KEY, "profile-guided compilation is on"))
         if self._options.cache_dir and "://" in self._options.cache_dir:
             seam.hide_url(call, self._options.cache_dir)
         cache = self._open()
@@ -189,7 +208,25 @@ class _Session(Session):
         if request.components is not None:
             key = request.components.key()
             request = request._replace(compile=functools.partial(self._compile, key, request.compile))
-        return cache.fill(request, compile_=self._wanted.compile)
+        request = request._replace(producer={**request.producer, AHEAD: self._about})
+        differs = self._differs(request)
+        return Done(cache.fill(request, compile_=self._wanted.compile), differs)
+
+    def _differs(self, request: Request[Any]) -> tuple[str, ...]:
+        """In what the machine on which the program ran is another; nothing where one was the same, or none is known."""
+        if request.components is None or request.evidence is None:
+            return ()
+        from rewarm.explain import Catalogue
+
+        try:
+            structure = ""  # programs of this content are all that is asked for
+            digests = {row.name: row.digest for row in request.components.rows}
+            catalogue = Catalogue(self.settings.directory)
+            known = [one for one in catalogue.alike(request.program, digests, structure) if AHEAD not in one.producer]
+            return _of_targets(request.components, [(one.components, catalogue.value) for one in known])
+        except Exception:  # the catalogue is a hint
+            logger.debug("rewarm: what ran before cannot be compared", exc_info=True)
+            return ()
 
     def _compile(self, key: str, inner: Callable[[], Any]) -> Any:
         self._wanted.may(key)
@@ -201,6 +238,38 @@ class _Session(Session):
         if found is None or not said.is_described(call.backend):
             return found
         return _Deviceless(found, self._wanted)
+
+
+def _about(name: str) -> str:
+    """A target in a few words, for entries. A file is named without its folder: the path is nobody else's."""
+    if not name:
+        return "devices of the plan's own"
+    target = targets.named(name)
+    return f"{target.name} ({'captured' if target.reported is not None else target.source})"
+
+
+def _of_targets(
+    components: KeyComponents, known: Sequence[tuple[Mapping[str, str], Callable[[str], Any]]]
+) -> tuple[str, ...]:
+    """The items in which a target differs from that of the newest run of the same program on as many devices."""
+    from rewarm.explain.components import changes_in
+
+    own = {row.name: row for row in components.rows}
+    target, program = own["target"], own["program"].digest
+    found: tuple[str, ...] = ()
+    for digests, value_of in known:
+        if digests.get("program") != program:
+            continue
+        if digests.get("target") == target.digest:
+            return ()
+        value = value_of(digests.get("target", ""))
+        alike = isinstance(value, dict) and all(value.get(name) == target.value[name] for name in ("platform", "shape"))
+        if alike and not found:
+            changes = changes_in("target", value, target.value, ({}, {}))
+            found = tuple(
+                f"{one.item}: {one.before or 'nothing'} there, {one.after or 'nothing'} here" for one in changes
+            )
+    return found
 
 
 class _Deviceless(tuning.Compile):
@@ -233,10 +302,9 @@ class _Deviceless(tuning.Compile):
         try:
             executable = self._required_compile(inner)
         except Exception as error:
-            found = tuning._MISSING.search(str(error))
-            if found is None:
+            lacks = xla_errors.lacking(str(error))
+            if lacks is None:
                 raise
-            lacks = tuning._first_line(found[1])
             self._missing = self._names_missing(inner) or (lacks,)
             self._beside = time.perf_counter() - since
             if self._wanted.tuned:
@@ -294,7 +362,7 @@ class _Deviceless(tuning.Compile):
             options.env_option_overrides = [*before, *dump.items()]
             try:
                 inner()
-                return list(_instructions(Path(folder)))
+                return list(instructions(Path(folder)))
             finally:
                 options.env_option_overrides = before
 

@@ -16,18 +16,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import seam
 from rewarm.ledger import Ledger
 from rewarm.remote.guard import Guarded
-from rewarm.sharing import Remotes, packs, plans
+from rewarm.sharing import Remotes, RemoteTier, packs, plans
 from rewarm.sharing.early import Early, Source
 from rewarm.sharing.forks import renew_in_child
 from rewarm.sharing.opening import open_guards, open_remotes, parsed
 from rewarm.sharing.plans import Plan
+from rewarm.sharing.remotes import place_of
 from rewarm.store import LocalStore
 
 logger = logging.getLogger("rewarm")
@@ -99,24 +100,41 @@ class Sharing:
         if self._begun.early.yields and all(event.outcome == "hit" for event in events):
             return  # its plan is that of the process that asked for it
         with contextlib.suppress(Exception):
-            packed = self._packed(keys, frozenset(str(event.key) for event in events if event.outcome == "miss"))
+            plan = self._plan(keys, frozenset(str(event.key) for event in events if event.outcome == "miss"))
             for plan_id in plans.ids_of(self._begun.program):
-                data = plans.write(self._store.root, plan_id, self._begun.program, Plan(keys, packed))
-                if data is not None:
-                    self.remotes.uploads.add_hint(f"{plans.FOLDER}/{plan_id}", data)
+                for place, data in plans.write(self._store.root, plan_id, self._begun.program, plan).items():
+                    tiers = [tier for tier in self.remotes.tiers if place_of(tier) == place]
+                    self.remotes.uploads.add_hint(f"{plans.FOLDER}/{plan_id}", data, tiers)
 
-    def _packed(self, keys: tuple[str, ...], compiled: frozenset[str]) -> dict[str, str]:
-        """In which packs these entries lie; new packs are sent."""
+    def _plan(self, keys: tuple[str, ...], compiled: frozenset[str]) -> Plan:
+        """The plan of this run. For each remote that is written to it names packs that are there; new ones are sent."""
+        known = self._known_packs()
+        at = {place: {key: packed[key] for key in keys if key in packed} for place, packed in known.items()}
+        for tiers in self.remotes.written(known):
+            packed = self._packed(keys, compiled, known.get(place_of(tiers[0]), {}), tiers)
+            at |= {place_of(tier): packed for tier in tiers}
+        most = max(at.values(), key=len, default={})
+        return Plan(keys, most, at)
+
+    def _known_packs(self) -> dict[str, Mapping[str, str]]:
+        """In which packs entries lie, by place: as the plan here says, or that of a remote says of that remote."""
         early = self._begun.early
-        # A plan of another namespace names packs that are there and not where this one goes.
-        ours = early.found_in is None or early.found_in.namespace == self._settings.namespace
-        known = early.plan.packed if ours else {}
-        packed = {key: known[key] for key in keys if key in known and key not in early.lost}
-        head = "" if early.head in packed.values() else early.head
+        known = dict(early.plan.at)
+        if early.packed_in is not None:
+            packed = early.plan.packed
+            known[early.packed_in.place] = {key: name for key, name in packed.items() if key not in early.lost}
+        return known
+
+    def _packed(
+        self, keys: tuple[str, ...], compiled: frozenset[str], known: Mapping[str, str], tiers: list[RemoteTier]
+    ) -> dict[str, str]:
+        """In which packs of these remotes these entries lie; new packs are sent there."""
+        packed = {key: known[key] for key in keys if key in known}
+        head = "" if self._begun.early.head in packed.values() else self._begun.early.head
         unpacked = [key for key in keys if key not in packed]
-        for inside, pack in self.remotes.new_packs(unpacked, compiled, len(keys), head=bool(head)):
+        for inside, pack in self.remotes.new_packs(unpacked, compiled, len(keys), head=bool(head), tiers=tiers):
             name, head = head or packs.name_of(pack), ""
-            self.remotes.uploads.add_hint(f"{packs.FOLDER}/{name}", pack)
+            self.remotes.uploads.add_hint(f"{packs.FOLDER}/{name}", pack, tiers)
             packed |= dict.fromkeys(inside, name)
         return packed
 

@@ -6,6 +6,7 @@ Not promised: a key for every program. What cannot be identified has none, and t
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import time
 import weakref
@@ -28,7 +29,7 @@ from rewarm.identity import (
     component,
 )
 from rewarm.identity.option_files import content_of
-from rewarm.identity.program import signature_of, with_locations
+from rewarm.identity.program import arguments_of, signature_of, with_locations
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import custom_calls, distributed, executables, machines, partitioning, seam
 from rewarm.jax_adapter.libraries import libraries
@@ -247,7 +248,16 @@ def _evidence(call: Call, program: Program) -> Evidence:
         kinds=program.kinds,
         signature=functools.partial(signature_of, call.computation),
         source=functools.partial(with_locations, call.computation),
+        arguments=functools.partial(_arguments, call.computation),
     )
+
+
+def _arguments(module: Any) -> bytes:
+    try:
+        rows = [one.plain() for one in arguments_of(module)]
+    except Exception:  # noqa: BLE001 - of another form: the entry goes without
+        return b""
+    return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
 _seen_flags: set[str] = set()

@@ -35,7 +35,7 @@ from rewarm.store.limits import bounds_of
 from rewarm.telling import Teller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rewarm.jax_adapter import tuning
     from rewarm.jax_adapter.sampling import Checks
@@ -52,8 +52,9 @@ LEASES = "leases"
 class Runs:
     """The runs on disk that this process writes, one for each cache directory that it uses."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, about: Mapping[str, Any] | None = None) -> None:
         self._ledger = ledger
+        self._about = about or {}
         self._writers: dict[Path, RunWriter] = {}
         atexit.register(self._end)
 
@@ -61,7 +62,7 @@ class Runs:
         """The run in a cache directory, under the settings that first used it."""
         writer = self._writers.get(in_force.directory)
         if writer is None:
-            about = {"versions": producer(), "settings": _plain(in_force)}
+            about = {"versions": producer(), "settings": _plain(in_force), **self._about}
             # Of two threads that come here at once one writer stays, and the other never makes its file.
             writer = self._writers.setdefault(in_force.directory, RunWriter(in_force.directory, about))
         return writer

@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import re
 import threading
 import time
 import weakref
@@ -36,7 +35,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewarm.autotune import states
+from rewarm.autotune import states, xla_errors
 from rewarm.autotune.states import Conditions, Incomplete
 from rewarm.cache import Request
 from rewarm.envelope import Header, open_entry
@@ -60,13 +59,8 @@ logger = logging.getLogger("rewarm")
 
 __all__ = ["Compile", "OutsideLockError", "Store", "Tuning", "installed_build", "recorded", "refreshed"]
 
-# What XLA says of a fusion without a result, when it was told to have one for each.
-_MISSING = re.compile(r"No cached config found for HLO instr:?\s*(.*)", re.DOTALL)
-
 # How XLA's failures begin to read a file that is there: a compiler's own are of other codes.
 _OF_A_FILE = ("DATA_LOSS", "OUT_OF_RANGE")
-_UNTOLD = re.compile(r", (?:metadata|backend_config)=|\s\[https?:")
-_SHOWN = 400
 
 _KEPT = 1000
 _refresher = Refresher()
@@ -300,7 +294,9 @@ class Compile:
             if not given:
                 self._tell_none(prepared.why)
         if said.KERNELS in wanted and not named.kernels:
-            kernels = managed.place.prepare_kernels()
+            from rewarm.autotune import kernels as kernel_caches
+
+            kernels = kernel_caches.prepare(managed.place)
             said.give_kernels(self._call, kernels)
             self._kernels_of = managed.place if kernels is not None else None
         return given
@@ -326,15 +322,17 @@ class Compile:
         place = self._kernels_of
         if place is None:
             return inner()
-        known = place.kernels_known()
+        from rewarm.autotune import kernels as kernel_caches
+
+        known = kernel_caches.are_known(place)
         try:
             executable = inner()
         except Exception as error:
             if known and not any(code in str(error) for code in _OF_A_FILE):
                 raise
-            said.give_kernels(self._call, place.prepare_kernels(suspect=True))
+            said.give_kernels(self._call, kernel_caches.prepare(place, suspect=True))
             executable = inner()
-        place.note_kernels()
+        kernel_caches.note(place)
         return executable
 
     def _compile_locked(self, inner: Callable[[], Any]) -> Any:
@@ -342,12 +340,10 @@ class Compile:
         try:
             executable = inner()
         except Exception as error:
-            found = _MISSING.search(str(error))
-            if found is None:
+            fusion = xla_errors.lacking(str(error))
+            if fusion is None:
                 raise
-            words = (
-                f"{self._tuning.settings.autotune_lock} does not pin a fusion of this program: {_first_line(found[1])}"
-            )
+            words = f"{self._tuning.settings.autotune_lock} {self._lacks()}: {fusion}"
             if self._tuning.settings.autotune_lock_policy == "error":
                 raise OutsideLockError(
                     f"{words}. Make the lock anew (rewarm autotune lock), or allow it with autotune_lock_policy=warn"
@@ -359,6 +355,15 @@ class Compile:
         self._missing = (words,)
         said.say(self._call, said.REQUIRE, None)
         return inner()
+
+    def _lacks(self) -> str:
+        on = xla_errors.deterministic(self._options())
+        if on:  # from JAX 0.11 on; the lock may have it
+            return f"does not pin a fusion of this program, or {on} keeps XLA from taking the result"
+        return "does not pin a fusion of this program"
+
+    def _options(self) -> Mapping[str, Any]:
+        return canonical_options(self._call.compile_options.SerializeAsString()).value
 
     def _after(self, managed: Managed | None, program: str, took: float) -> None:
         """Keep what was found, and note how complete the tuning was. Never raises."""
@@ -385,13 +390,13 @@ class Compile:
         return states.record(self._conditions(), digest, entries, new, managed.place.name)
 
     def _conditions(self) -> Conditions:
-        options = canonical_options(self._call.compile_options.SerializeAsString()).value
+        options = self._options()
         required = options.get(said.REQUIRE) is True if self._required is None else self._required
         attached = not said.is_described(self._call.backend)
         return Conditions(
             attached=attached,
             missing=self._missing if self._missing and not attached else None,
-            tunes=bool(options.get("xla_gpu_autotune_level", 0)),
+            tunes=states.tunes(options),
             writes=self._writes,
             required=required,
             own=self._own,
@@ -454,12 +459,6 @@ def _put(store: Store, key: str, data: bytes, took: float) -> None:
         store.remotes.publish(key, data, stored=True)
 
 
-def _first_line(text: str) -> str:
-    """An instruction without what says nothing to a person."""
-    line = " ".join(_UNTOLD.split(text, maxsplit=1)[0].split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # Places and locks
 
@@ -486,11 +485,11 @@ def _sound_lock(path: Path, stamp: tuple[int, int]) -> Lock:
     Raises:
       TuningFormatError: it is none, or is for another build, or XLA would fail, or fall over, for an entry of it.
     """
-    from rewarm.autotune import lock
+    from rewarm.autotune import lock, lock_file
     from rewarm.autotune.formats import Severity, TuningFormatError, build_of
 
     del stamp  # what is read depends on it
-    found = lock.read(path)
+    found = lock_file.read(path)
     build = build_of(cuda_compiler().version)
     wrong = lock.findings(found, build) if build is not None else []
     first = next((one for one in wrong if one.severity is Severity.ERROR), None)

@@ -38,7 +38,7 @@ def build_of_compiler(toolchain: Toolchain) -> tuple[str, str]:
       FileNotFoundError: there is none.
       OSError: it cannot be read.
     """
-    from rewarm.autotune.places import build_id
+    from rewarm.autotune.build_ids import build_id
 
     compiler = cuda_compiler()
     digests = toolchain.identify(compiler.libraries)
@@ -57,7 +57,7 @@ def installed_build() -> str:
       OSError: it cannot be read.
       SettingError: the environment's settings cannot be used.
     """
-    from rewarm.autotune.places import with_family
+    from rewarm.autotune.build_ids import with_family
 
     build, jax = build_of_compiler(Toolchain(settings.directory_of_command(None) / LIBRARIES_MEMO))
     return with_family(build, family_of(jax, xla_flags.new_format(settings.xla_flags())))
@@ -70,7 +70,7 @@ def place_for(cache_root: Path, call: Call, toolchain: Toolchain) -> Place:
       FileNotFoundError, OSError: see `build_of_compiler`.
       MissingLibraryError: protobuf is not there.
     """
-    from rewarm.autotune.places import place_of, place_of_unknown
+    from rewarm.autotune.locating import place_of, place_of_unknown
 
     build, jax = build_of_compiler(toolchain)
     found = said.device_of(call)
@@ -96,8 +96,8 @@ def family_of_call(jax: str, call: Call) -> Family:
 
 def family_of(jax: str, asked: bool | None = None) -> Family:
     """Which formats a JAX release uses, where it is asked for the new ones, for the others, or (`None`) for nothing."""
+    from rewarm.autotune.build_ids import default_family
     from rewarm.autotune.formats import Family, Format, build_of
-    from rewarm.autotune.places import default_family
 
     known = build_of(jax)
     if known is not None and Format.NEW_DIRECTORY not in known.formats:

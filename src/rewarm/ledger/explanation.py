@@ -57,6 +57,7 @@ KINDS = (
     "operations",  # other operations
     "names",  # programs that differ in names or source locations alone, which count with metadata_in_key
     "renamed",  # it was seen under another name
+    "described",  # it was compiled ahead, for a machine whose description is not this one
 )
 
 

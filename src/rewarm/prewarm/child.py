@@ -29,7 +29,8 @@ from typing import Any
 import rewarm
 from rewarm import settings
 from rewarm.errors import RewarmError
-from rewarm.prewarm.failures import Failures
+from rewarm.prewarm.failures import Failure, Failures
+from rewarm.prewarm.shared_failures import FleetFailures
 from rewarm.prewarm.work import Outcome
 
 _OF_RSS = 1 if sys.platform == "darwin" else 1024
@@ -118,7 +119,9 @@ class _Filling:
         self._tell = tell
         self._devices = devices
         self._check, self._tuned, self._retry = asked["check"], asked["tuned"], asked["retry"]
-        self._failures = Failures(settings.of_command().directory)
+        in_force = settings.of_command()
+        self._failures = Failures(in_force.directory)
+        self._fleet = FleetFailures(in_force)
         self._program = ""
         self._key: str | None = None
         log = Path(asked["log"]) if asked["log"] else None
@@ -140,10 +143,9 @@ class _Filling:
         return {**told, "seconds": time.perf_counter() - since, "memory": taken}
 
     def _filled(self, program: Any) -> dict[str, Any]:
-        filled = self._filler.fill(program, self._devices)
+        filled, differs, notes = self._filler.fill(program, self._devices)
         outcome, why, tuning = Outcome(filled.outcome), filled.reason, dict(filled.tuning or {})
-        if outcome is Outcome.STORED and filled.key is not None:
-            self._failures.forget(filled.key)
+        mended = outcome is Outcome.STORED and filled.key is not None and self._mended(filled.key)
         state = str(tuning.get("state", ""))
         if outcome is Outcome.PRESENT and self._tuned and tuning and state != "complete":
             outcome, why = Outcome.UNTUNED, f"the entry that is there was compiled with {state} tuning"
@@ -151,6 +153,9 @@ class _Filling:
         return {
             **{"outcome": outcome, "key": filled.key, "why": why, "bytes": filled.size, "tuning": state, **numbers},
             "compile_seconds": filled.compile_seconds,
+            "differs": differs,
+            "notes": notes,
+            "mended": mended,
         }
 
     def _failed(self, wrong: Exception) -> dict[str, Any]:
@@ -166,10 +171,23 @@ class _Filling:
 
     def _may(self, key: str) -> None:
         self._key = key
-        known = None if self._retry else self._failures.known(key)
+        known = None if self._retry else self._known(key)
         if known is not None:
             hours = max(0.0, known.expires - time.time()) / 3600
             raise _RememberedError(f"it failed {_ago(known.time)}, and is tried again in {hours:.1f} h: {known.error}")
+
+    def _mended(self, key: str) -> bool:
+        """It compiles; whether it was remembered as failing. The fleet is asked where that was not."""
+        known = self._failures.known(key) is not None or (self._retry and self._fleet.known(key) is not None)
+        self._failures.forget(key)
+        return known
+
+    def _known(self, key: str) -> Failure | None:
+        """The failure of a key, here or, once asked for, of the fleet."""
+        known = self._failures.known(key)
+        if known is None and (known := self._fleet.known(key)) is not None:
+            self._failures.remember(key, self._program, known.error, known.expires - time.time())
+        return known
 
 
 def _ago(when: float) -> str:

@@ -5,14 +5,18 @@ Not promised: that others can read what arrived there; that is a matter of their
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rewarm.in_force import Settings
+from rewarm.prewarm.failures import Failure, Failures
 from rewarm.prewarm.report import Report
+from rewarm.prewarm.work import Outcome
 from rewarm.store import LocalStore
+from rewarm.telling import say_nothing
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,15 @@ class Pushed:
       place: the remote, without secrets.
       arrived: how many were sent; those that were there already do not count.
       problems: why others did not arrive.
+      failures: how many programs the others are told of that do not compile.
+      passed_over: how many were not sent, since they are not known to be made here.
     """
 
     place: str
     arrived: int
     problems: tuple[str, ...] = ()
+    failures: int = 0
+    passed_over: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,13 @@ class Afterwards:
     Attributes:
       bundle: the file that was written, or `None`.
       bundled: how many entries are in it.
+      not_bundled: how many are not, since they are not known to be made here.
     """
 
     pushed: tuple[Pushed, ...] = ()
     bundle: Path | None = None
     bundled: int = 0
+    not_bundled: int = 0
 
     @property
     def is_good(self) -> bool:
@@ -50,17 +60,35 @@ class Afterwards:
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
-        pushed = [{"remote": one.place, "sent": one.arrived, "problems": list(one.problems)} for one in self.pushed]
-        bundle = None if self.bundle is None else {"file": str(self.bundle), "entries": self.bundled}
+        pushed = [
+            {
+                "remote": one.place,
+                "sent": one.arrived,
+                "failures": one.failures,
+                "problems": list(one.problems),
+                "passed_over": one.passed_over,
+            }
+            for one in self.pushed
+        ]
+        told = {"entries": self.bundled, "passed_over": self.not_bundled}
+        bundle = None if self.bundle is None else {"file": str(self.bundle), **told}
         return {"pushed": pushed, "bundle": bundle}
 
     def lines(self) -> Iterator[str]:
         """For people."""
+        from rewarm.sharing.sync import NOT_MADE_LINE
+
         for one in self.pushed:
-            yield f"{one.place}: {one.arrived} entries sent"
+            more = f", and {one.failures} failures, which others do not repeat" if one.failures else ""
+            yield f"{one.place}: {one.arrived} entries sent{more}"
             yield from (f"{one.place}: did not arrive: {problem}" for problem in one.problems)
+            if one.passed_over:
+                yield f"{one.place}: {one.passed_over} {NOT_MADE_LINE}"
         if self.bundle is not None:
             yield f"{self.bundle}: {self.bundled} entries"
+        if self.not_bundled:
+            advice = "rewarm bundle save --update --all takes them, with your signature"
+            yield f"{self.bundle}: {self.not_bundled} passed over, since not known to be made here; {advice}"
 
 
 def after(report: Report, in_force: Settings, *, push: bool, bundle: Path | None) -> Afterwards:
@@ -68,7 +96,7 @@ def after(report: Report, in_force: Settings, *, push: bool, bundle: Path | None
 
     Raises:
       SettingError: an address or a key cannot be used.
-      OSError: the bundle cannot be written.
+      OSError: the bundle cannot be written, or is there (`FileExistsError`); then nothing of it is left.
     """
     from rewarm.sharing import bundle as bundles
     from rewarm.sharing.opening import keyring_of
@@ -77,8 +105,8 @@ def after(report: Report, in_force: Settings, *, push: bool, bundle: Path | None
     pushed = tuple(_pushed(report, in_force, store)) if push and not report.check else ()
     if bundle is None or not report.keys:
         return Afterwards(pushed)
-    added = bundles.save(bundle, store, report.keys, keyring_of(in_force))
-    return Afterwards(pushed, bundle, len(added))
+    done = bundles.save(bundle, store, report.keys, keyring_of(in_force), only_new=True)
+    return Afterwards(pushed, bundle, len(done.added), len(done.passed_over))
 
 
 def _pushed(report: Report, in_force: Settings, store: LocalStore) -> Iterator[Pushed]:
@@ -87,6 +115,7 @@ def _pushed(report: Report, in_force: Settings, store: LocalStore) -> Iterator[P
     from rewarm.sharing.opening import open_tiers
 
     told: list[str] = []
+    failed = {place: (sent, problems) for place, sent, problems in _failures_sent(report, in_force)}
     for tier in open_tiers(in_force, told.append):
         if not tier.writes:
             continue
@@ -95,5 +124,25 @@ def _pushed(report: Report, in_force: Settings, store: LocalStore) -> Iterator[P
         except RemoteError as error:
             yield Pushed(tier.place, 0, (error.reason,))
             continue
-        problems = dict.fromkeys(one.problem for one in sent if one.problem is not None)
-        yield Pushed(tier.place, sum(one.problem is None for one in sent), tuple(problems))
+        failures, more = failed.get(tier.place, (0, ()))
+        passed_over = sum(one.problem == sync.NOT_MADE for one in sent)
+        problems = dict.fromkeys((*(one.problem for one in sent if one.problem not in (None, sync.NOT_MADE)), *more))
+        arrived = sum(one.problem is None for one in sent)
+        yield Pushed(tier.place, arrived, tuple(str(one) for one in problems), failures, passed_over)
+
+
+def _failures_sent(report: Report, in_force: Settings) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """The failures that this directory remembers of this run, and those that it has mended, are told to the others."""
+    from rewarm.prewarm.shared_failures import send
+
+    here, now = Failures(in_force.directory), time.time()
+    found: dict[str, tuple[str, str, str, Failure]] = {}
+    for one in report.results:
+        if one.key is None:
+            continue
+        known = here.known(one.key) if one.outcome is Outcome.FAILED and not one.remembered else None
+        if known is None and one.mended:
+            known = Failure("it compiles", now, now)
+        if known is not None:
+            found[one.key] = (one.key, one.program, one.job.where, known)
+    return send(list(found.values()), in_force, say_nothing)

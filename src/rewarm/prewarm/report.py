@@ -70,6 +70,17 @@ class Report:
         all_, untuned = self.fusions
         if all_:
             yield f"{all_} fusions looked up for tuning results: {all_ - untuned} tuned, {untuned} untuned"
+        yield from self._differing()
+
+    def _differing(self) -> Iterator[str]:
+        """What is said of each target that is not the machine on which its programs ran."""
+        found: dict[str, Counter[str]] = {}
+        for one in self.results:
+            found.setdefault(one.job.where, Counter()).update(one.differs)
+        for where, items in found.items():
+            if items:
+                yield f"{where} is not the machine on which its programs ran, so their keys are others:"
+                yield from (f"  {item}" for item in items)
 
 
 def words_of(result: Result) -> str:
@@ -81,5 +92,6 @@ def words_of(result: Result) -> str:
         parts.append(f"{result.seconds:.1f} s")
     if result.fusions is not None:
         parts.append(f"{result.fusions - (result.untuned or 0)} of {result.fusions} fusions tuned")
+    parts += result.notes
     why = f": {result.why}" if result.why else ""
     return ", ".join(parts) + why

@@ -93,6 +93,10 @@ class Result:
         that is not known.
       tuning: "complete", "incomplete", ... (`autotune.states`); "" for other platforms.
       memory: the most that the worker had, in bytes.
+      mended: it was remembered as failing, and compiles.
+      notes: what else is to be said of how it was made.
+      differs: in what the target is not the machine on which the program ran, where a run is known: the key is
+        another's.
     """
 
     job: Job
@@ -109,6 +113,9 @@ class Result:
     untuned: int | None = None
     tuning: str = ""
     memory: int = 0
+    mended: bool = False
+    notes: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -127,9 +134,13 @@ class Result:
             "bytes": self.bytes,
             "tuning": {"state": self.tuning, "fusions": self.fusions, "untuned": self.untuned} if self.tuning else None,
             "memory": self.memory,
+            "notes": list(self.notes),
+            "differs": list(self.differs),
         }
 
 
 def of_answer(job: Job, answer: Mapping[str, Any]) -> Result:
     """The result that a worker tells."""
-    return Result(job, **{**answer, "outcome": Outcome(answer["outcome"])})
+    told = {**answer, "outcome": Outcome(answer["outcome"])}
+    told |= {name: tuple(answer.get(name, ())) for name in ("notes", "differs")}
+    return Result(job, **told)

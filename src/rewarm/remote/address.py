@@ -20,9 +20,12 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rewarm import setting_values
+from rewarm.remote import bazel
+from rewarm.remote.whereabouts import whereabouts
 
 TRUST = ("require", "verify", "store")
 ERRORS = ("ignore", "warn", "fail")
+LAYOUTS = (bazel.BAZEL, bazel.PLAIN)
 DEADLINE = 5.0
 
 _SETTINGS = ("trust", "write", "deadline", "errors")
@@ -51,7 +54,7 @@ _PLAIN = frozenset(_SETTINGS) | {
     *("server_side_encryption", "sse_bucket_key_enabled", "role_arn", "role_session_name", "sts_endpoint"),
     *("metadata_endpoint", "imdsv1_fallback", "s3_express", "checksum_algorithm", "account_name", "authority_host"),
     *("msi_endpoint", "use_azure_cli", "use_emulator", "use_fabric_endpoint", "credential_type", "root_certificate"),
-    *("username", "db", "ttl", "prefix", "ssl_cert_reqs", "ssl_check_hostname"),
+    *("username", "db", "ttl", "prefix", "ssl_cert_reqs", "ssl_check_hostname", "layout"),
 }
 
 
@@ -80,8 +83,8 @@ _KINDS: dict[str, _Kind] = {
         _kind("s3", _S3, "access_key_id", "secret_access_key"),
         _kind("gs", _GS),
         _kind("az", _AZ, "account_name", "account_key"),
-        _kind("http", "token username password", "username", "password"),
-        _kind("https", "token username password", "username", "password"),
+        _kind("http", "token username password layout", "username", "password"),
+        _kind("https", "token username password layout", "username", "password"),
         _kind("redis", _REDIS, "username", "password"),
         _kind("rediss", _REDIS, "username", "password"),
         _kind("file", ""),
@@ -101,8 +104,6 @@ _AZURE_DOMAINS = ("dfs.core.windows.net", "blob.core.windows.net")
 _BUCKET = re.compile(r"[0-9A-Za-z$][0-9A-Za-z._-]*")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?")
 _PATH = re.compile(r"(?:/[0-9A-Za-z_.~=+%!$'(),;*:-]*)*")
-# Options that say where the thing is that the URL names.
-_WHERE = ("endpoint", "account_name")
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SHOWABLE = re.compile(r"[0-9A-Za-z_./~ -]{1,80}")
 
@@ -131,8 +132,8 @@ class Address:
 
     @property
     def identity(self) -> str:
-        """What tells it from others of the same URL, without secrets: one bucket's name at two endpoints, say."""
-        return " ".join([self.url, *(f"{name}={self.options[name]}" for name in _WHERE if name in self.options)])
+        """What tells it from every other place, such as one bucket's name at two endpoints, without secrets."""
+        return whereabouts(self.scheme, self.url, self.options)
 
     @property
     def host(self) -> str:
@@ -335,6 +336,8 @@ def _address(kind: _Kind, shown: str, values: dict[str, str]) -> Address:
         write = setting_values.as_bool(values.pop("write", "yes"))
     except ValueError as error:
         raise ValueError(f"{shown} takes for 'write' {error}") from None
+    if bazel.OPTION in values:
+        values[bazel.OPTION] = _choice(shown, bazel.OPTION, values[bazel.OPTION], LAYOUTS)
     return Address(
         scheme=kind.scheme,
         url=shown,

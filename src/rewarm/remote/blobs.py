@@ -20,6 +20,9 @@ _LONGEST = 512
 # The reason of a put of more bytes than the remote takes, whatever it is and however it says so.
 TOO_LARGE = "larger than the remote takes"
 
+# How the reason of a request begins that was not made, since the remote did not answer others.
+PASSED_OVER = "passed over: "
+
 
 class RemoteError(RewarmError):
     """A remote did not do what it was asked for.

@@ -6,8 +6,10 @@ writers of a name are equally good; its thread and its bytes stay until the clie
 * A verb answers within the deadline, whatever the client does. It runs in a thread of the guard's own (`workers.py`).
   Of a scan, each step answers within the deadline.
 * What failed is passed over for a while (`breaker.py`). When a deadline passes in which the remote answered nobody,
-  everybody who waits for it is let go: it costs one deadline, not one for each thread or each program.
+  everybody who waits for it is let go: it costs one deadline, not one for each thread or each program. A look-up with
+  which it is tried later waits for a moment alone; what it says after that is learned all the same.
 * A put that is refused turns writing off, a place that is not there turns everything off, for this process.
+* A client that cannot be imported since the program is at its end says nothing about the remote, and nothing is told.
 * In a child of fork, a client that cannot live through a fork is refused at once; one that can is opened again.
 
 Races, and their worst outcome:
@@ -35,6 +37,7 @@ from typing import TypeVar
 from rewarm.at_end import unbroken
 from rewarm.remote import breaker
 from rewarm.remote.blobs import (
+    PASSED_OVER,
     BlobInfo,
     Blobs,
     NoSuchPlaceError,
@@ -63,6 +66,9 @@ _STEP_PART = 0.5
 # A request that waited for a thread, and had less than this part of the deadline left, says nothing about the remote.
 _FAIR_PART = 0.5
 
+# So many seconds a look-up waits for a remote that was passed over until now.
+_MOMENT = 0.5
+
 # A client that gives up after this part of the deadline was not answered in it.
 _NEARLY = 0.9
 
@@ -73,6 +79,7 @@ _FORKED = "this process was forked after a remote was used, and the client canno
 _STUCK_REASON = "too many requests hang in the client"
 _NO_ANSWER = "no answer within the deadline"
 _BUSY = "all connections are busy"
+_TOO_LATE = "the program was at its end before the client was loaded"
 
 
 # Which process used a kind of client first. What native code keeps is lost to a child for new clients as well.
@@ -135,7 +142,9 @@ class Guarded:
         self._reopens = bool(getattr(blobs, "reopens_after_fork", False))
         self._reopen = False
         self._prepared = not hasattr(blobs, "prepare")
+        self._too_late = False
         self._full_told = False
+        self._tried: float | None = None  # when a look-up began for which nobody waits any more
         self._totals = Counter[str]()
         self._failures = Counter[str]()
         self._seconds = 0.0
@@ -154,7 +163,7 @@ class Guarded:
     def get(self, name: str, *, limit: int) -> bytes | None:
         """See `Blobs.get`; an error comes within the deadline."""
         check_name(name)
-        data = self._ask(lambda: self._blobs.get(name, limit=limit))
+        data = self._ask(lambda: self._blobs.get(name, limit=limit), looks_up=True)
         self._count("bytes_read", 0 if data is None else len(data))
         return data
 
@@ -205,14 +214,25 @@ class Guarded:
                 state=_name_of(self._state),
             )
 
+    def have_ready(self, *, load: bool) -> None:
+        """See to what cannot be had for the first time when the program is at its end: a thread and, with `load`, the
+        client, which may take a fifth of a second to import. Never raises. Nothing is asked, so a child of fork may
+        still be the first to use a remote."""
+        if load and not self._prepared:
+            with contextlib.suppress(RemoteError):
+                self._prepare()
+        self._workers.have_one()
+
     # -- one request -------------------------------------------------------------------------------------------
 
-    def _ask(self, work: Callable[[], T], *, writes: bool = False) -> T:
+    def _ask(self, work: Callable[[], T], *, writes: bool = False, looks_up: bool = False) -> T:
         self._know_the_process()
         if not self._prepared:
             self._prepare()
         began = time.monotonic()
-        self._admit(began, writes=writes)
+        self._miss_the_tried(began)
+        if self._admit(began, writes=writes) and looks_up:
+            return self._try(work, began)
         try:
             result = self._workers.call(work, began + self.deadline)
         except RemoteError as error:
@@ -231,17 +251,65 @@ class Guarded:
         self._answered(began)
         return result
 
+    def _try(self, work: Callable[[], T], began: float) -> T:
+        """A request to a remote that was silent, for which its caller waits a moment."""
+
+        def learned() -> T:
+            try:
+                result = work()
+            except RemoteError as error:
+                self._learn(error, began, writes=False)
+                raise
+            except Exception as error:
+                odd = UnreachableError(f"unexpected {type(error).__name__}")
+                self._learn(odd, began, writes=False)
+                raise odd from error
+            finally:
+                self._tried = None
+            self._answered(began)
+            return result
+
+        self._tried = began
+        try:
+            return self._workers.call(learned, began + min(_MOMENT, self.deadline))
+        except (TimeUpError, LetGoError):
+            raise self._unheard(f"{PASSED_OVER}{self._state.reason}", began) from None
+        except NoThreadError:
+            raise self._unheard("no thread can be started", began) from None
+
+    def _miss_the_tried(self, now: float) -> None:
+        """Where what was tried in the background has no outcome within the deadline, that is one. Two threads that see
+        it at once are one failure: the second began before the pause that the first makes."""
+        began = self._tried
+        if began is not None and now - began >= self.deadline:
+            self._tried = None
+            self._failed(Failure.TIMED_OUT, _NO_ANSWER, began)
+
     def _prepare(self) -> None:
-        """Twice where two threads come first, which harms nobody: imports have locks of their own."""
+        """Twice where two threads come first, which harms nobody: imports have locks of their own.
+
+        Raises:
+          UnreachableError: the program is at its end, where not every library can be imported any more.
+        """
+        if self._too_late:
+            raise UnreachableError(_TOO_LATE)
         try:
             with unbroken():
                 self._blobs.prepare()  # type: ignore[attr-defined]  # it is no part of the contract
         except Exception as error:  # noqa: BLE001  a client that is missing or broken
+            if not threading.main_thread().is_alive():  # says nothing about the client, nor about the remote
+                self._too_late = True
+                raise self._unheard(_TOO_LATE, time.monotonic()) from None
             reason = f"the client cannot be loaded ({type(error).__name__})"
             self._change(lambda state: breaker.shut(state, reason), f"is off: {reason}")
         self._prepared = True
 
-    def _admit(self, now: float, *, writes: bool) -> None:
+    def _admit(self, now: float, *, writes: bool) -> bool:
+        """Whether it goes to see if a remote answers again that did not.
+
+        Raises:
+          RemoteError: it does not go.
+        """
         with self._lock:
             full = self._workers.is_full() and self._state.off is None
             news, self._full_told = full and not self._full_told, full
@@ -256,6 +324,7 @@ class Guarded:
             self._tell(f"{self.place} is passed over: {_STUCK_REASON}")
         if verdict is not Verdict.GO:
             raise _passed_over(verdict, state, now)
+        return state.pause is not None and not state.pause.throttled
 
     def _answered(self, began: float) -> None:
         now = time.monotonic()
@@ -348,6 +417,7 @@ class Guarded:
         if self._pid:
             self._pid = os.getpid()
             self._reopen = self._reopens
+            self._tried = None
             self._state = breaker.without_trial(self._state)
             if not self._reopens:
                 self._state = breaker.shut(self._state, _FORKED)
@@ -383,8 +453,8 @@ def _passed_over(verdict: Verdict, state: State, now: float) -> RemoteError:
     if verdict is Verdict.READ_ONLY:
         return RefusedError(state.read_only)
     if verdict is Verdict.THROTTLED:
-        return ThrottledError("passed over: it asked for fewer requests", breaker.left(state, now))
-    return UnreachableError(f"passed over: {_STUCK_REASON if verdict is Verdict.FULL else state.reason}")
+        return ThrottledError(f"{PASSED_OVER}it asked for fewer requests", breaker.left(state, now))
+    return UnreachableError(f"{PASSED_OVER}{_STUCK_REASON if verdict is Verdict.FULL else state.reason}")
 
 
 def _name_of(state: State) -> str:

@@ -4,6 +4,9 @@ Not promised: that the credentials are good. Which there are is for each ecosyst
 and AZURE_* and asks for a workload's identity by itself. It reads no profiles of AWS; where a machine has some, and
 boto3, and the address names no key, boto3's own order of looking decides (environment, web identity, profile, ...).
 
+What obstore does not know is put into its words here: connection strings of Azure's (`azure_strings.py`), and types of
+Google's credentials for which it makes no store (`google_identity.py`).
+
 Everything goes through here once, at the first request: making a store asks nobody.
 """
 
@@ -15,9 +18,12 @@ import importlib.util
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, cast
 
+from rewarm import settings
+from rewarm.remote import azure_strings, google_identity
 from rewarm.remote.address import Address
 from rewarm.remote.blobs import RefusedError
 
@@ -26,7 +32,8 @@ _CONNECT = 1.0
 
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _RENAMED = {
-    "s3": {"virtual_hosted": "virtual_hosted_style_request"},
+    # By this name nothing in the environment (AWS_ENDPOINT_URL_S3) counts more than what the address says.
+    "s3": {"virtual_hosted": "virtual_hosted_style_request", "endpoint": "aws_endpoint_url_s3"},
     "gs": {"endpoint": "base_url"},
 }
 _NOT_THE_STORES = frozenset({"proxy", "root_certificate", "profile"})
@@ -62,6 +69,16 @@ class Store(Protocol):
     def list(self, prefix: str | None, *, chunk_size: int) -> Iterator[Sequence[Meta]]: ...
 
 
+def load(address: Address) -> None:
+    """Import what the store of an address needs. Where something is missing, `open_store` says so.
+
+    boto3 cannot be imported any more when the program is at its end.
+    """
+    importlib.import_module("obstore.store")
+    if address.scheme == "s3" and _asks_boto3(address) and importlib.util.find_spec("boto3") is not None:
+        importlib.import_module("obstore.auth.boto3")
+
+
 def open_store(address: Address) -> Store:
     """The store of an address.
 
@@ -75,8 +92,15 @@ def open_store(address: Address) -> Store:
             return cast(Store, stores.HTTPStore(address.url, **common))
         more = _credentials(address) if address.scheme == "s3" else {}
         config = {**more.pop("config", {}), **_config(address)}
-        make = getattr(stores, _CLASSES[address.scheme])
-        return cast(Store, make(address.host, prefix=address.path or None, config=config, **common, **more))
+        make = partial(getattr(stores, _CLASSES[address.scheme]), address.host, prefix=address.path or None)
+        try:
+            return cast(Store, make(config=config, **common, **more))
+        except Exception as error:
+            kind = google_identity.kind_in(error) if address.scheme == "gs" else None
+            if kind is None:
+                raise
+        found = google_identity.provider(kind, config.pop("application_credentials", None))
+        return cast(Store, make(config=config, credential_provider=found, **common))
     except RefusedError:
         raise
     except Exception as error:  # noqa: BLE001 - its text may hold the value of an option
@@ -92,7 +116,19 @@ def _config(address: Address) -> dict[str, str]:
     if address.scheme == "s3":
         # One request either way, and servers that are not AWS often lack the other.
         config["disable_bulk_delete"] = "true"
-    return config
+    return {**_in_connection_string(address), **config} if address.scheme == "az" else config
+
+
+def _in_connection_string(address: Address) -> dict[str, str]:
+    text = settings.variables((azure_strings.VARIABLE,)).get(azure_strings.VARIABLE)
+    if text is None or not azure_strings.IN_ITS_PLACE.isdisjoint(address.options):
+        return {}
+    try:
+        found = azure_strings.options_in(text)
+    except ValueError as error:
+        raise RefusedError(f"{azure_strings.VARIABLE} cannot be used: {error}") from None
+    account = found.get("account_name", "")
+    return found if address.options.get("account_name", account) == account else {}
 
 
 def _has_google_credentials(config: Mapping[str, str]) -> bool:
@@ -156,13 +192,18 @@ def _retries(deadline: float) -> dict[str, Any]:
 def _credentials(address: Address) -> dict[str, Any]:
     """A provider that asks boto3, where profiles are to be honoured, and the profile's region."""
     profile = address.options.get("profile")
-    if profile is None and (not _AWS_KEYS.isdisjoint(address.options) or not _has_profiles()):
+    if not _asks_boto3(address):
         return {}
     if importlib.util.find_spec("boto3") is None:
         if profile is None:
             return {}
         raise RefusedError("profile= needs boto3 (pip install boto3)")
     return _from_boto3(profile)
+
+
+def _asks_boto3(address: Address) -> bool:
+    """Whether profiles are to be honoured."""
+    return "profile" in address.options or (_AWS_KEYS.isdisjoint(address.options) and _has_profiles())
 
 
 def _has_profiles() -> bool:

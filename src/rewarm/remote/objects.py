@@ -9,6 +9,9 @@ survive a fork. Whoever makes `ObjectBlobs` asks nobody and imports nothing; the
 A missing bucket and a missing blob are one status (404). Most servers name which in the answer; where one does not,
 the bucket is looked at once, and that look is remembered. On HTTP every 404 is a missing blob.
 
+A server of HTTP that refuses a name as no name may be a cache for Bazel (`bazel.py`): unless the address says which it
+is, that is looked at with one request, and what was asked is asked again.
+
 Races: two threads whose verbs are the first both find no store, and one makes it under the lock. `close` beside a verb
 leaves that verb its store until it is done.
 """
@@ -18,10 +21,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+from rewarm.remote import bazel
 from rewarm.remote.address import Address
 from rewarm.remote.blobs import (
+    TOO_LARGE,
     BlobInfo,
     NoSuchPlaceError,
     RefusedError,
@@ -31,12 +37,16 @@ from rewarm.remote.blobs import (
     check_name,
 )
 from rewarm.remote.object_errors import code_of, names_a_missing_place, status_of, translate
-from rewarm.remote.object_stores import Meta, Result, Store, open_store
+from rewarm.remote.object_stores import Meta, Result, Store, load, open_store
+
+T = TypeVar("T")
 
 _PAGE = 1000
 _MOMENT = 0.1
 # What an HTTP server answers that does not know PROPFIND.
 _NO_LISTS = (400, 405, 501)
+_NO_LIST = "this server cannot list"
+_BAZEL_ADVICE = "if it is a cache for Bazel, say layout=bazel"
 # obstore's exceptions, by name, so that nothing of it is imported here.
 _THERE_IS_ONE = ("AlreadyExistsError", "PreconditionError")
 
@@ -55,6 +65,9 @@ class ObjectBlobs:
         self._place_is_there = self._web
         # obstore's HTTP lists blobs by their whole path, its object stores by what follows their prefix.
         self._above = f"{address.path}/" if self._web and address.path else ""
+        said = address.options.get(bazel.OPTION) if self._web else bazel.PLAIN
+        # Whether it has the layout of a cache for Bazel; `None` where that is still to be found out.
+        self._bazel = None if said is None else said == bazel.BAZEL
         # Whether a put may ask for `only_new`; off for good once the remote refused the question itself.
         self._asks = not self._web
 
@@ -66,22 +79,17 @@ class ObjectBlobs:
     def __repr__(self) -> str:
         return f"ObjectBlobs({self.place!r})"
 
+    def prepare(self) -> None:
+        """Import the client, and what it needs for credentials: not the server's time. Nothing is asked."""
+        load(self._address)
+
     # -- the verbs ---------------------------------------------------------------------------------------------
 
     def get(self, name: str, *, limit: int) -> bytes | None:
         """The bytes of a blob; its length is looked at before its body is read; see `Blobs.get`."""
         check_name(name)
         store = self._opened()
-        try:
-            result = store.get(name)
-            return _body(result, limit)
-        except FileNotFoundError as error:
-            self._check_place(error)
-            return None
-        except RemoteError:
-            raise
-        except Exception as error:  # noqa: BLE001 - obstore raises built-in errors of many kinds
-            raise translate(error) from None
+        return self._in_its_layout(store, lambda: self._get(store, name, limit))
 
     def put(self, name: str, data: bytes, *, only_new: bool = False) -> bool:
         """Make `data` the blob, in one request; see `Blobs.put`."""
@@ -91,7 +99,7 @@ class ObjectBlobs:
             with contextlib.suppress(_NotAskableError):
                 return self._create(store, name, data)
         try:
-            self._overwrite(store, name, data)
+            self._in_its_layout(store, lambda: self._overwrite(store, name, data))
         except NoSuchPlaceError:
             if not self._web:
                 raise
@@ -104,16 +112,13 @@ class ObjectBlobs:
         """Remove a blob; see `Blobs.delete`."""
         check_name(name)
         store = self._opened()
-        try:
-            store.delete(name)
-        except FileNotFoundError as error:
-            self._check_place(error)
-        except Exception as error:  # noqa: BLE001 - as in `get`
-            raise translate(error) from None
+        self._in_its_layout(store, lambda: self._delete(store, name))
 
     def scan(self, prefix: str) -> Iterator[BlobInfo]:
         """The blobs under a prefix, page by page; what has no name of a blob is passed over; see `Blobs.scan`."""
         check_name(prefix)
+        if self._bazel:
+            raise RefusedError(_NO_LIST)
         store = self._opened()
         return self._scanned(store, prefix)
 
@@ -133,6 +138,64 @@ class ObjectBlobs:
                     store = self._store = open_store(self._address)
         return store
 
+    def _in_its_layout(self, store: Store, work: Callable[[], T]) -> T:
+        """Do it, and once more where the server turns out to be a cache for Bazel."""
+        try:
+            return work()
+        except _BadNameError as error:
+            if self._bazel is not None or not self._is_bazels(store):
+                raise RefusedError(error.reason) from None
+            self._bazel = True
+        return work()
+
+    def _is_bazels(self, store: Store) -> bool:
+        """Whether it knows a name of Bazel's, be it that there is nothing."""
+        try:
+            store.get(bazel.name_of("layout"))
+        except FileNotFoundError:
+            return True
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            if status_of(str(error)):
+                self._bazel = False
+            return False
+        return True
+
+    def _path(self, name: str) -> str:
+        return bazel.name_of(name) if self._bazel else name
+
+    def _get(self, store: Store, name: str, limit: int) -> bytes | None:
+        wraps = bool(self._bazel)
+        try:
+            result = store.get(self._path(name))
+            body = _body(result, limit + bazel.MORE if wraps else limit)
+        except FileNotFoundError as error:
+            self._check_place(error)
+            return None
+        except RemoteError:
+            raise
+        except Exception as error:  # noqa: BLE001 - obstore raises built-in errors of many kinds
+            raise self._kind_of(error) from None
+        data = bazel.unwrapped(body) if wraps else body
+        if len(data) > limit:
+            raise TooLargeError("more bytes than the reader wants")
+        return data
+
+    def _delete(self, store: Store, name: str) -> None:
+        try:
+            store.delete(self._path(name))
+        except FileNotFoundError as error:
+            self._check_place(error)
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            raise self._kind_of(error) from None
+
+    def _kind_of(self, error: Exception) -> RemoteError:
+        text = str(error)
+        if not self._web or status_of(text) != bazel.BAD_NAME:
+            return translate(error)
+        if bazel.TOO_LARGE_THERE in text:
+            return TooLargeError(TOO_LARGE)
+        return translate(error) if self._bazel else _BadNameError(f"{translate(error).reason}; {_BAZEL_ADVICE}")
+
     def _create(self, store: Store, name: str, data: bytes) -> bool:
         """Put on the condition that there is none; `_NotAskableError` where the remote does not know the condition."""
         try:
@@ -148,7 +211,8 @@ class ObjectBlobs:
 
     def _overwrite(self, store: Store, name: str, data: bytes) -> None:
         try:
-            store.put(name, data, mode="overwrite", use_multipart=False)
+            body = bazel.wrapped(data) if self._bazel else data
+            store.put(self._path(name), body, mode="overwrite", use_multipart=False)
         except Exception as error:  # noqa: BLE001 - as in `get`
             raise self._failed_put(error) from None
 
@@ -158,7 +222,7 @@ class ObjectBlobs:
         # A conflict, in WebDAV, is a folder that is missing. obstore makes those above a blob, none of the address's.
         if status_of(str(error)) in (404, 409):
             return NoSuchPlaceError("there is no such folder")
-        return translate(error)
+        return self._kind_of(error)
 
     def _scanned(self, store: Store, prefix: str) -> Iterator[BlobInfo]:
         try:
@@ -174,7 +238,7 @@ class ObjectBlobs:
     def _failed_scan(self, error: Exception) -> RemoteError:
         kind = translate(error)
         if self._web and (status_of(str(error)) in _NO_LISTS or type(kind) is RemoteError):
-            return RefusedError("this server cannot list")
+            return RefusedError(_NO_LIST)
         return kind
 
     def _check_place(self, error: FileNotFoundError) -> None:
@@ -197,6 +261,10 @@ class ObjectBlobs:
         except Exception as error:  # noqa: BLE001 - as in `get`
             return isinstance(translate(error), NoSuchPlaceError)
         return False
+
+
+class _BadNameError(RefusedError):
+    """The server says that a name is none."""
 
 
 class _NotAskableError(Exception):

@@ -5,6 +5,8 @@ Not promised: that there is anything. Nobody is asked, and no client is imported
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 
 from rewarm.errors import RewarmError
@@ -30,6 +32,7 @@ def open_blobs(address: Address) -> Blobs:
       MissingClientError: the library that they need is not installed.
     """
     _require(address, client_of(address))
+    _before_the_end()
     if address.scheme == "file":
         from rewarm.remote.folder import FolderBlobs
 
@@ -41,6 +44,13 @@ def open_blobs(address: Address) -> Blobs:
     from rewarm.remote.objects import ObjectBlobs
 
     return ObjectBlobs(address)
+
+
+def _before_the_end() -> None:
+    """Import what most clients import somewhere, and what cannot be for the first time when the program is at its end
+    ("can't register atexit after shutdown"). So a client that is needed first then can be imported."""
+    with contextlib.suppress(RuntimeError):
+        importlib.import_module("concurrent.futures.thread")
 
 
 def _require(address: Address, library: str) -> None:

@@ -104,6 +104,12 @@ class Workers:
         finally:
             del error, job  # else the error holds its own traceback, and with it the data of a put
 
+    def have_one(self) -> None:
+        """Start a thread if there is none: at the end of a program it is too late for the first."""
+        with self._lock:
+            if not self._alive:
+                self._start()
+
     def let_go(self) -> None:
         """Let all callers go that wait now, each with a `LetGoError`."""
         with self._lock:
@@ -136,12 +142,15 @@ class Workers:
         if self._idle >= len(self._waiting):
             self._wake.notify()
         elif self._alive - self.stuck < self._threads:
-            thread = threading.Thread(target=self._work, name=f"rewarm-{self._name}", daemon=True)
-            try:
-                thread.start()
-            except (RuntimeError, MemoryError):
-                return
-            self._alive += 1
+            self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"rewarm-{self._name}", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            return
+        self._alive += 1
 
     def _give_up(self, job: _Job) -> None:
         with self._lock:

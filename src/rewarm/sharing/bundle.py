@@ -8,6 +8,10 @@ A bundle is a ZIP file (https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.
     rewarm-bundle.json    {"version": 1, "created": s, "entries": {key: {"program":, "target":, "bytes":}}}
     entries/<64 hex>      an entry, in the form of `trust/frame.py`, signed for the namespace "bundle"
 
+A signature says who made an entry, so what goes into a bundle is what was made here (`made.py`). What others made stays
+in one with the signature with which it came there; a store keeps none, so from there it goes in only where that is
+asked for, and is signed like one's own then.
+
 The table is for people; loading looks at the members alone. No namespace of a remote may have that name
 (`setting_values.py`). A bundle is written beside its place and renamed; behind a link, the file that it leads to is
 replaced, with the mode that it has. Who is killed leaves what he had written: `.<name>.<pid>.<8 hex>.tmp`, which a
@@ -39,6 +43,7 @@ from rewarm.errors import BadEntryError, RewarmError, StoreError
 from rewarm.locks import try_lock
 from rewarm.setting_values import OF_BUNDLES
 from rewarm.sharing import tuning
+from rewarm.sharing.made import made_in
 from rewarm.sharing.tier import LARGEST
 from rewarm.store import LocalStore
 from rewarm.store.accounts import ORPHAN_AFTER
@@ -90,8 +95,8 @@ class Loaded(NamedTuple):
 
     Attributes:
       key: 64 hexadecimal digits.
-      outcome: "stored", "there already", or why it was refused.
-      size: bytes of the entry; 0 where it was refused.
+      outcome: "stored", "there already", or why it was refused, or not stored.
+      size: bytes of the entry; 0 where it is not here.
     """
 
     key: str
@@ -108,6 +113,8 @@ class Updated(NamedTuple):
       refused: why each entry that stays in it would be refused here; this host has none of the same key.
       dropped: why each entry is not in it any more: it could not be read, and this host has none of the same key.
       kept: how many entries stay as they were, and are accepted here.
+      passed_over: keys of entries that are not in it, since they are not known to be made here.
+      foreign: names of members that are not in it any more, since they are none of a bundle's.
     """
 
     added: list[Member]
@@ -115,9 +122,14 @@ class Updated(NamedTuple):
     refused: Mapping[str, str]
     dropped: Mapping[str, str]
     kept: int = 0
+    passed_over: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 STORED, THERE = "stored", "there already"
+
+# What is said of entries that are passed over.
+PASSED_OVER = "passed over, since not known to be made here; --all takes them, with your signature"
 
 
 def save(
@@ -126,18 +138,20 @@ def save(
     keys: Iterable[str],
     keyring: Keyring,
     *,
+    others: bool = False,
     only_new: bool = False,
     tell: Callable[[str], None] = say_nothing,
-) -> list[Member]:
+) -> Updated:
     """Write a bundle of these entries, in place of what is there.
 
-    Entries that are gone or damaged are left out. Returns what is in it, signed if there is a key to sign with.
+    Entries that are gone or damaged are left out. What is in it is signed if there is a key to sign with.
 
     Args:
       path: the file.
       store: where the entries are.
       keys: which.
       keyring: with what they are signed.
+      others: take, and so sign, what is not known to be made here, too; without it such entries are passed over.
       only_new: what is there stays, and is an error.
       tell: hears one line where another is waited for.
 
@@ -146,13 +160,20 @@ def save(
       UnusableKeyError: there is a key to sign with, and it cannot be used.
     """
     with _turn(path, tell) as place, _beside(place, only_new=only_new) as bundle:
-        added = list(_add(bundle, store, keys, keyring.signing_key()))
+        source = _Source(store, keyring.signing_key(), others=others)
+        added = list(source.add_to(bundle, keys))
         _finish(bundle, added)
-    return added
+    return Updated(added, [], {}, {}, passed_over=tuple(source.passed_over))
 
 
 def update(
-    path: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, tell: Callable[[str], None] = say_nothing
+    path: Path,
+    store: LocalStore,
+    keys: Iterable[str],
+    keyring: Keyring,
+    *,
+    others: bool = False,
+    tell: Callable[[str], None] = say_nothing,
 ) -> Updated:
     """Add entries to a bundle, which need not be there; the arguments are those of `save`.
 
@@ -167,26 +188,30 @@ def update(
     """
     signer = keyring.signing_key()
     posture = Posture.STORE if signer is None else Posture.REQUIRE
+    source = _Source(store, signer, others=others)
     with _turn(path, tell) as place, _beside(place) as bundle:
         if not place.exists():
-            added = list(_add(bundle, store, keys, signer))
+            added = list(source.add_to(bundle, keys))
             _finish(bundle, added)
-            return Updated(added, [], {}, {})
+            return Updated(added, [], {}, {}, passed_over=tuple(source.passed_over))
         with _opened(place) as older:
             there = list(_members(older, _table(older)))
             kept, refused, dropped = _keep(there, older, bundle, keyring, posture)
-            made = list(_add(bundle, store, (key for key in keys if key not in kept), signer))
+            made = list(source.add_to(bundle, (key for key in keys if key not in kept)))
             replaced = {one.key for one in made} & {*refused, *dropped}
             stays = [one for one in there if one.key in refused and one.key not in replaced]
             for one in stays:
                 _put(bundle, one.key, _read(older, f"{_FOLDER}{one.key}", LARGEST))
             _finish(bundle, [*(one for one in there if one.key in kept), *stays, *made])
+            foreign = tuple(_foreign(older))
     return Updated(
         [one for one in made if one.key not in replaced],
         [one for one in made if one.key in replaced],
         {one.key: refused[one.key] for one in stays},
         {key: why for key, why in dropped.items() if key not in replaced},
         len(kept),
+        tuple(source.passed_over),
+        foreign,
     )
 
 
@@ -222,7 +247,12 @@ def _load(bundle: zipfile.ZipFile, key: str, store: LocalStore, keyring: Keyring
     except (RefusedEntryError, BadEntryError) as error:
         return Loaded(key, f"refused: {error}")
     header = open_entry(entry, key).header
-    store.put(key, entry, seconds=header.compile_seconds)
+    try:
+        store.put(key, entry, seconds=header.compile_seconds)
+    except StoreError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        return Loaded(key, f"not stored: {error.strerror}")
     tuning.note_if_tuning(store.root, header)
     return Loaded(key, STORED, len(entry))
 
@@ -236,20 +266,34 @@ def _is_there(store: LocalStore, key: str) -> bool:
         return False
 
 
-def _add(
-    bundle: zipfile.ZipFile, store: LocalStore, keys: Iterable[str], signer: SigningKey | None
-) -> Iterator[Member]:
-    for key in dict.fromkeys(keys):  # a bundle in which one is twice is none
-        try:
-            entry = store.get(key, use=False)
-            header = open_entry(entry, key).header if entry is not None else None
-        except (BadEntryError, StoreError):
-            continue
-        if entry is None or header is None:
-            continue
-        blob = entry if signer is None else signed(entry, key, NAMESPACE, signer)
-        _put(bundle, key, blob)
-        yield Member(key, len(blob), header.program, header.target)
+class _Source:
+    """The store that entries of a bundle come from.
+
+    Attributes:
+      passed_over: keys of what is there and was not taken, since it is not known to be made here.
+    """
+
+    def __init__(self, store: LocalStore, signer: SigningKey | None, *, others: bool) -> None:
+        self._store = store
+        self._signer = signer
+        self._made = None if others else made_in(store.root, store.shared)
+        self.passed_over: list[str] = []
+
+    def add_to(self, bundle: zipfile.ZipFile, keys: Iterable[str]) -> Iterator[Member]:
+        for key in dict.fromkeys(keys):  # a bundle in which one is twice is none
+            try:
+                entry = self._store.get(key, use=False)
+                header = open_entry(entry, key).header if entry is not None else None
+            except (BadEntryError, StoreError):
+                continue
+            if entry is None or header is None:
+                continue
+            if self._made is not None and not self._made.has(entry):
+                self.passed_over.append(key)
+                continue
+            blob = entry if self._signer is None else signed(entry, key, NAMESPACE, self._signer)
+            _put(bundle, key, blob)
+            yield Member(key, len(blob), header.program, header.target)
 
 
 def _keep(
@@ -426,6 +470,13 @@ def _members(bundle: zipfile.ZipFile, table: dict[str, Any]) -> Iterator[Member]
             said = table.get(key)
             said = said if isinstance(said, dict) else {}
             yield Member(key, info.file_size, _word(said.get("program")), _word(said.get("target")))
+
+
+def _foreign(bundle: zipfile.ZipFile) -> Iterator[str]:
+    """Names of members that are none of a bundle's, for a terminal."""
+    for name in bundle.namelist():
+        if name not in (_TABLE, _FOLDER) and not (name.startswith(_FOLDER) and is_key(name.removeprefix(_FOLDER))):
+            yield _word(name)
 
 
 def _word(said: Any) -> str:

@@ -70,6 +70,11 @@ class Source(NamedTuple):
     namespace: str
     identity: str = ""
 
+    @property
+    def place(self) -> str:
+        """What stands for it in a plan."""
+        return plans.place_of(self.identity or self.blobs.place, self.namespace)
+
 
 class Packed(NamedTuple):
     """An entry that came in a pack, as it lies in the remote; nothing of it is checked."""
@@ -94,6 +99,7 @@ class Early:
       head: the name of the pack that is asked for together with the plan.
       plan: what is known of it by now.
       found_in: which source it came from; `None`: it was here.
+      packed_in: the source of which the packs are that it names; `None`: that is not known.
       lost: entries that were not in the pack that the plan names.
       yields: another process of this host asks; nothing comes here.
     """
@@ -122,6 +128,7 @@ class Early:
         self._patient_until = math.inf
         self.plan = plans.NOTHING
         self.found_in: Source | None = None
+        self.packed_in: Source | None = None
         self.lost: set[str] = set()
 
     def begin(self) -> None:
@@ -212,7 +219,7 @@ class Early:
         may lie."""
         here = {plan_id: plans.read(self._root, plan_id) for plan_id in self._ids}
         if not self.head or here[self.head].keys:
-            return here.get(self.head, plans.NOTHING), self._sources
+            return self._of_here(here.get(self.head, plans.NOTHING))
         self._heads = {
             source: _Answer(functools.partial(self._ask_for_pack, self.head, source)) for source in self._sources
         }
@@ -220,12 +227,21 @@ class Early:
         answers = [_Answer(functools.partial(_fetch_plan, *one)) for one in asked]
         for plan_id in self._ids:
             if here[plan_id].keys:
-                return here[plan_id], self._sources
+                return self._of_here(here[plan_id])
             for number, (asked_id, source) in enumerate(asked):
                 if asked_id == plan_id and (plan := answers[number].get()) and plan.keys:
-                    self.found_in = source
+                    self.found_in = self.packed_in = source
                     return plan, (source,)
         return plans.NOTHING, ()
+
+    def _of_here(self, plan: Plan) -> tuple[Plan, tuple[Source, ...]]:
+        """A plan that was here, with the packs of the remote that has most of its entries in some, and where to ask for
+        them; the nearest of several that have as many."""
+        known = [one for one in self._sources if plan.at.get(one.place)]
+        if not known:
+            return plan, self._sources
+        best = self.packed_in = max(known, key=lambda one: len(plan.at[one.place]))
+        return plan._replace(packed=plan.at[best.place]), (best, *(one for one in self._sources if one is not best))
 
     def _fetch_packs(self, names: list[str], sources: tuple[Source, ...]) -> None:
         waiting = iter(names)

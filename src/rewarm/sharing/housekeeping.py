@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rewarm.envelope import Header
-from rewarm.remote.blobs import BlobInfo
+from rewarm.remote.blobs import BlobInfo, TooLargeError
 from rewarm.sharing import packs, plans, tuning
-from rewarm.sharing.tier import RemoteTier, key_of
+from rewarm.sharing.tier import OVERSIZED, RemoteTier, key_of
 from rewarm.trust import RefusedEntryError
 
 # What lies beside the entries and has bytes that count: packs, which hold small entries once more, and plans.
@@ -97,6 +97,8 @@ def with_header(tier: RemoteTier, shown: Shown) -> Shown:
         header = tier.header(shown.namespace, shown.key)
     except RefusedEntryError as error:
         return shown._replace(problem=str(error))
+    except TooLargeError:
+        return shown._replace(problem=OVERSIZED)
     return shown._replace(header=header, problem=None if header is not None else "gone")
 
 
@@ -145,7 +147,7 @@ def _too_much(counted: list[Gone], max_size: int | None) -> list[Gone]:
 
 def _hint_of(name: str, namespace: str) -> str | None:
     within = name.removeprefix(f"{namespace}/")
-    if tuning.is_hint(within):
+    if tuning.is_hint(within) or tuning.is_index(within):
         return within
     folder, _, last = within.partition("/")
     return within if folder in HINTS and last and "/" not in last else None

@@ -9,6 +9,11 @@ idle bandwidth, what it does not name is fetched when it is asked for.
     plan := {"version": 1, "program": text, "keys": [64 hex, ...], "packs": [32 hex, ...], "packed": [int, ...]}
 
 "packed" says for each key by its number which of the packs holds it, -1 for none (`packs.py`); a plan may lack both.
+A plan in a remote names packs of that remote alone. So one that lies here also has
+
+    "at": {place: {"packs": [32 hex, ...], "packed": [int, ...]}, ...}
+
+for each remote that it went to: not all of them have the same packs.
 
 Plans here are bounded: the oldest of more than 1,000 go. A plan that nothing changes is sent again after a week: a
 bucket may have a rule by which what is old goes.
@@ -23,6 +28,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -43,6 +49,10 @@ KEYS = 5_000
 _BYTES = 1 << 20
 _PLANS = 1_000
 
+# How many remotes a plan here knows the packs of.
+_PLACES = 8
+_PLACE = re.compile("[0-9a-f]{16}")
+
 # In seconds; well below the shortest age at which buckets are told to remove anything.
 _SENT_AGAIN_AFTER = 7 * 86_400.0
 
@@ -53,10 +63,12 @@ class Plan(NamedTuple):
     Attributes:
       keys: of entries, in the order in which they were used.
       packed: in which pack an entry lies, by its key; not all of them do.
+      at: the same for each remote (`place_of`) of which that is known.
     """
 
     keys: tuple[str, ...] = ()
     packed: Mapping[str, str] = MappingProxyType({})
+    at: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 NOTHING = Plan()
@@ -86,10 +98,17 @@ def _id(words: Sequence[str]) -> str:
     return hashlib.sha256(f"rewarm plan 1 {framed}".encode()).hexdigest()[:32]
 
 
+def place_of(identity: str, namespace: str) -> str:
+    """What stands for a namespace of a remote in a plan here."""
+    return hashlib.sha256(f"{identity} {namespace}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def read(root: Path, plan_id: str) -> Plan:
     """A plan here; `NOTHING` where there is none that can be read."""
     with contextlib.suppress(OSError):
-        return _plan(small_files.contents(_path(root, plan_id), _BYTES))
+        data = small_files.contents(_path(root, plan_id), _BYTES)
+        plan = _plan(data)
+        return plan._replace(at=_at(json.loads(data))) if plan.keys else plan
     return NOTHING
 
 
@@ -102,36 +121,41 @@ def fetch(blobs: Blobs, namespace: str, plan_id: str) -> Plan:
     return _plan(data) if data is not None else NOTHING
 
 
-def write(root: Path, plan_id: str, program: Sequence[str], plan: Plan) -> bytes | None:
-    """Keep a plan here; returns the bytes that remotes are to have, or `None` where it cannot be kept, or they have it.
+def write(root: Path, plan_id: str, program: Sequence[str], plan: Plan) -> dict[str, bytes]:
+    """Keep a plan here; returns the bytes that the remotes of `plan.at` are to have, but for those that have them.
 
-    A run that ended early, or took its programs in another order, leaves the plan as it is, but for new packs.
+    A run that ended early, or took its programs in another order, leaves the plan as it is, but for new packs. Where
+    the plan cannot be kept, no remote is to have it.
     """
     path, before = _path(root, plan_id), read(root, plan_id)
+    changed = set(plan.at)
     if set(plan.keys) <= set(before.keys):
-        if plan.packed.items() <= before.packed.items():
-            return _sent_again(path)
-        plan = Plan(before.keys, {**before.packed, **plan.packed})
-    data = _bytes(program, plan)
+        at = {place: {**before.at.get(place, {}), **packed} for place, packed in plan.at.items()}
+        changed = {place for place, packed in at.items() if packed != before.at.get(place, {})}
+        if not changed and plan.packed.items() <= before.packed.items():
+            resent = plan.at if _is_due(path) else ()
+            return {place: _bytes(program, Plan(before.keys, before.at.get(place, {}))) for place in resent}
+        plan = Plan(before.keys, {**before.packed, **plan.packed}, at)
+    plan = plan._replace(at={**plan.at, **{place: one for place, one in before.at.items() if place not in plan.at}})
     with contextlib.suppress(OSError):
         small_files.make_folder(path.parent)
-        small_files.replace(path, data)
+        small_files.replace(path, _bytes(program, plan, all_places=True))
         _bound(path.parent)
-        return data
-    return None
+        return {place: _bytes(program, Plan(plan.keys, plan.at[place])) for place in changed}
+    return {}
 
 
 def _path(root: Path, plan_id: str) -> Path:
     return root / FOLDER / f"{plan_id}.json"
 
 
-def _sent_again(path: Path) -> bytes | None:
-    """The bytes of a plan that was last sent long ago, which counts as sent now."""
+def _is_due(path: Path) -> bool:
+    """Whether a plan was last sent long ago; from now on it counts as sent."""
     with contextlib.suppress(OSError):
         if abs(time.time() - path.stat().st_mtime) > _SENT_AGAIN_AFTER:
             os.utime(path)
-            return small_files.contents(path, _BYTES)
-    return None
+            return True
+    return False
 
 
 def _bound(folder: Path) -> None:
@@ -144,14 +168,19 @@ def _bound(folder: Path) -> None:
             Path(item).unlink()
 
 
-def _bytes(program: Sequence[str], plan: Plan) -> bytes:
+def _bytes(program: Sequence[str], plan: Plan, *, all_places: bool = False) -> bytes:
     keys = list(dict.fromkeys(plan.keys))[:KEYS]
-    names = list(dict.fromkeys(plan.packed[key] for key in keys if key in plan.packed))[: packs.MOST]
-    numbers = {name: number for number, name in enumerate(names)}
-    packed = [numbers.get(plan.packed.get(key, ""), -1) for key in keys]
     # The name alone: arguments may hold secrets, and a plan goes to others.
-    told = {"version": VERSION, "program": program[0], "keys": keys, "packs": names, "packed": packed}
+    told: dict[str, Any] = {"version": VERSION, "program": program[0], "keys": keys, **_numbered(keys, plan.packed)}
+    if all_places and plan.at:
+        told["at"] = {place: _numbered(keys, packed) for place, packed in list(plan.at.items())[:_PLACES]}
     return json.dumps(told, separators=(",", ":")).encode("ascii")
+
+
+def _numbered(keys: Sequence[str], packed: Mapping[str, str]) -> dict[str, Any]:
+    names = list(dict.fromkeys(packed[key] for key in keys if key in packed))[: packs.MOST]
+    numbers = {name: number for number, name in enumerate(names)}
+    return {"packs": names, "packed": [numbers.get(packed.get(key, ""), -1) for key in keys]}
 
 
 def _plan(data: bytes) -> Plan:
@@ -161,6 +190,14 @@ def _plan(data: bytes) -> Plan:
         return Plan(tuple(key for key in keys[:KEYS] if isinstance(key, str) and is_key(key)), _packed(told, keys))
     except (ValueError, TypeError, KeyError, RecursionError):
         return NOTHING
+
+
+def _at(told: dict[str, Any]) -> dict[str, dict[str, str]]:
+    try:
+        said = list(told.get("at", {}).items())[:_PLACES]
+        return {place: _packed(one, told["keys"]) for place, one in said if _PLACE.fullmatch(place)}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def _packed(told: dict[str, Any], keys: list[Any]) -> dict[str, str]:

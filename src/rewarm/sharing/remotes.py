@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rewarm.coordination import Lead
 from rewarm.envelope import open_entry
 from rewarm.errors import BadEntryError, StoreError
-from rewarm.sharing import packs
+from rewarm.sharing import packs, plans
 from rewarm.sharing.ahead import Ahead
 from rewarm.sharing.early import Early
 from rewarm.sharing.fleet import Fleet
@@ -186,12 +186,17 @@ class Remotes:
         for number, tier in enumerate(self.tiers):
             came = tier.fetch(key, limit=limit)
             if came is not None:
-                self._note_small(key, came.blob, came.namespace, tier)
-                nearer = [one for one in self.tiers[:number] if _may_have(one, came.namespace, tier)]
-                if nearer:
-                    self.uploads.pass_on(key, came.blob, nearer)
+                self._arrived(key, came.blob, came.namespace, number)
                 return Fetched(came.entry, tier.place)
         return None
+
+    def _arrived(self, key: str, blob: bytes, namespace: str, number: int) -> None:
+        """An entry came from the remote of this number, and was accepted: those before it are sent it, as it is."""
+        tier = self.tiers[number]
+        self._note_small(key, blob, namespace, tier)
+        nearer = [one for one in self.tiers[:number] if _may_have(one, namespace, tier)]
+        if nearer:
+            self.uploads.pass_on(key, blob, nearer)
 
     def _note_small(self, key: str, blob: bytes, namespace: str, tier: RemoteTier) -> None:
         """Remember how a small entry lay in a remote: so it may go into a pack, with the signature of its maker."""
@@ -230,21 +235,38 @@ class Remotes:
                 return True
         return False
 
+    def written(self, packed: Mapping[str, Mapping[str, str]]) -> list[list[RemoteTier]]:
+        """The remotes that are written to; those together that may have the same new packs, by what is known of the
+        packs that each has (`Plan.at`)."""
+        groups: dict[tuple[Posture, frozenset[tuple[str, str]]], list[RemoteTier]] = {}
+        for tier in self.tiers:
+            if tier.writes:
+                about = tier.posture, frozenset(packed.get(place_of(tier), {}).items())
+                groups.setdefault(about, []).append(tier)
+        return list(groups.values())
+
     def new_packs(
-        self, keys: Sequence[str], compiled: Container[str], planned: int, *, head: bool
+        self,
+        keys: Sequence[str],
+        compiled: Container[str],
+        planned: int,
+        *,
+        head: bool,
+        tiers: Sequence[RemoteTier] | None = None,
     ) -> Iterator[tuple[list[str], bytes]]:
         """New packs of those of these entries that are small, each with the keys in it; none if they are too few.
 
         What this process compiled is signed once more for it. What came from a remote goes in as it came, if it lay in
-        the namespace that is written to, in a remote that asks for no less than those which are written to.
+        the namespace that is written to, in a remote that asks for no less than those which are to have the packs.
 
         Args:
           keys: of entries that are in no pack.
           compiled: which of them this process compiled.
           planned: how many entries the plan has.
           head: the first pack is to be the plan's head.
+          tiers: the remotes that are to have them; by default all that are written to.
         """
-        written = [tier for tier in self.tiers if tier.writes]
+        written = [tier for tier in self.tiers if tier.writes] if tiers is None else tiers
         if not written:
             return
         passed = {
@@ -303,17 +325,19 @@ class Remotes:
         if entry is None:
             return None
         self._came_from[key] = tier.place
-        self._note_small(key, packed.blob, packed.source.namespace, tier)
+        self._arrived(key, packed.blob, packed.source.namespace, packed.source.number)
         return tier.place, entry
 
     def _came(self, key: str, tier: RemoteTier) -> bool:
         """Have an entry in the local store that another host may have made meanwhile."""
         if self._store is None:
             return False
-        data = tier.get(key, again=True)
-        if data is not None:
-            self._store.put(key, data, seconds=open_entry(data, key).header.compile_seconds)
-        return data is not None
+        came = tier.fetch(key, again=True)
+        if came is None:
+            return False
+        self._arrived(key, came.blob, came.namespace, self.tiers.index(tier))
+        self._store.put(key, came.entry, seconds=open_entry(came.entry, key).header.compile_seconds)
+        return True
 
     def _has_room(self, size: int) -> bool:
         """Take so many bytes of what may be fetched ahead; where too few are left nothing more is."""
@@ -337,6 +361,11 @@ class _Small(NamedTuple):
     blob: bytes
     namespace: str
     tier: RemoteTier
+
+
+def place_of(tier: RemoteTier) -> str:
+    """What stands for the remote, and the namespace of it that is written to, in a plan."""
+    return plans.place_of(tier.identity, tier.namespaces.write)
 
 
 def _may_have(tier: RemoteTier, namespace: str, source: RemoteTier) -> bool:

@@ -26,8 +26,10 @@ from rewarm.remote.blobs import (
     RefusedError,
     RemoteError,
     ThrottledError,
+    TooLargeError,
     UnreachableError,
 )
+from rewarm.remote.guard import Guarded
 from rewarm.sharing.forks import renew_in_child
 from rewarm.store.contract import EntryInfo, is_key
 from rewarm.trust import (
@@ -44,6 +46,10 @@ from rewarm.trust import (
 
 # Of one blob, in bytes: an executable of a gigabyte is none that XLA makes.
 LARGEST = 1 << 30
+
+OVERSIZED = f"larger than {LARGEST >> 30} GiB"
+
+_COUNTED = "more of this kind are only counted"
 
 NO_KEY = "there is no key to sign with (make one with rewarm keys new), and what is not signed is accepted by nobody"
 
@@ -171,6 +177,11 @@ class RemoteTier:
         with self._lock:
             return Traffic(self.place, refused=dict(self._refused), failures=dict(self._failures), **self._counts)
 
+    def have_ready(self, *, load: bool) -> None:
+        """See to what is needed to write at the end of the program (`Guarded.have_ready`). Never raises."""
+        if isinstance(self.blobs, Guarded):
+            self.blobs.have_ready(load=load)
+
     def get(self, key: str, *, limit: int = LARGEST, again: bool = False) -> bytes | None:
         """The bytes of a checked entry that may be trusted; see `fetch`.
 
@@ -195,6 +206,10 @@ class RemoteTier:
                 blob = self.blobs.get(name_of(namespace, key), limit=limit)
             except RemoteError as error:
                 self._count_failure(error, tell=True)
+                if isinstance(error, TooLargeError) and limit == LARGEST:
+                    self._tell_once(
+                        ("failure", error.reason), f"{self.place}: entry {key[:12]} is refused: {OVERSIZED}; {_COUNTED}"
+                    )
                 if self.fails:
                     raise
                 if isinstance(error, UnreachableError | ThrottledError | RefusedError):
@@ -268,11 +283,39 @@ class RemoteTier:
         """
         self.blobs.put(f"{self.namespaces.write}/{name}", data, only_new=False)
 
+    def asked_for(self, key: str) -> bytes | None:
+        """As `get`, for who wants to know why there is none: `None` says that it is not there.
+
+        Raises:
+          RefusedEntryError: there is one, and it would not be accepted.
+          RemoteError: there is no answer, or this blob cannot be had (`TooLargeError`).
+        """
+        refused: RefusedEntryError | TooLargeError | None = None
+        for namespace in self.namespaces.read:
+            try:
+                blob = self.blobs.get(name_of(namespace, key), limit=LARGEST)
+                if blob is not None:
+                    entry = unsigned_entry(blob, key, namespace, self._keyring, self.posture)
+                    self._count(hits=1, bytes_read=len(entry))
+                    return entry
+            except RefusedEntryError as error:
+                self._refuse(key, error)
+                refused = refused or error
+            except TooLargeError:
+                refused = refused or TooLargeError(f"refused: {OVERSIZED}")
+            except RemoteError as error:
+                self._count_failure(error, tell=False)
+                raise
+        if refused is not None:
+            raise refused
+        return None
+
     def header(self, namespace: str, key: str) -> Header | None:
         """What an entry says of itself, once it was checked and may be trusted; `None` where there is none.
 
         Raises:
           RefusedEntryError: it would not be accepted, with the reason.
+          TooLargeError: it has more bytes than any entry.
           RemoteError: there is no answer.
         """
         blob = self.blobs.get(name_of(namespace, key), limit=LARGEST)
@@ -308,7 +351,7 @@ class RemoteTier:
     def _refuse(self, key: str, error: RefusedEntryError) -> None:
         with self._lock:
             self._refused[error.reason] += 1
-        line = f"{self.place}: entry {key[:12]} is refused: {error}; more of this kind are only counted"
+        line = f"{self.place}: entry {key[:12]} is refused: {error}; {_COUNTED}"
         if error.reason == STRANGER and self.writes:
             line += ". What is compiled here is put in its place: trust that key, or use a namespace of your own"
         self._tell_once((error.reason, error.signer or ""), line)

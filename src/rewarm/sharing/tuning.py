@@ -13,7 +13,8 @@ Races, and their worst outcome:
   written, and writes once more if its own is missing, three times at most. If both wrote each other's away each time,
   or the remote serves old content for long, a key is missing until a process of the host that made the entry starts
   again and finds that. Blobs that are listed have no such race.
-* a hint arrives before its entry: whoever looks in between finds nothing, and looks again at its next start.
+* a hint follows its entry (`uploads.py`): a process that is killed in between leaves an entry that nobody finds, until
+  a process of the host that made it starts again and sees that the remote does not know it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pathlib import Path
 
 from rewarm import small_files
 from rewarm.envelope import Header
-from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError
+from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError, TooLargeError
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store.contract import is_key
 
@@ -122,6 +123,12 @@ def is_hint(name: str) -> bool:
     return _hinted(name) is not None
 
 
+def is_index(name: str) -> bool:
+    """Whether a name within a namespace is an index of these hints."""
+    folder, _, last = name.rpartition("/")
+    return last == INDEX and is_hint(f"{folder}/{'0' * 64}")
+
+
 def _hinted(name: str) -> tuple[str, str] | None:
     parts = name.split("/")
     if len(parts) == 3 and parts[0] == REMOTE_FOLDER and is_place(parts[1]) and is_key(parts[2]):
@@ -167,7 +174,10 @@ def _listed(tier: RemoteTier, namespace: str, place: str) -> list[str] | None:
 
 
 def _index(tier: RemoteTier, namespace: str, place: str) -> list[str]:
-    data = tier.blobs.get(f"{namespace}/{REMOTE_FOLDER}/{place}/{INDEX}", limit=_INDEX_BYTES)
+    try:
+        data = tier.blobs.get(f"{namespace}/{REMOTE_FOLDER}/{place}/{INDEX}", limit=_INDEX_BYTES)
+    except TooLargeError:  # it is none, and is to be replaced
+        return []
     if data is None:
         return []
     try:

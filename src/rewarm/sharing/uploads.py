@@ -8,7 +8,8 @@ The bytes are read from the local store when their turn comes, so the queue hold
 locally it holds bytes, up to 256 MiB. What a later start is to send is marked on disk (`markers.py`).
 
 A queue has one thread from `resume` on: at the end of a program none can be started (Python 3.12), and what is queued
-then is still to be sent.
+then is still to be sent. Nor can every client be imported then for the first time, so where something is owed `resume`
+imports it, at the price of a fifth of a second in such a start. What comes too late all the same stays marked.
 
 Races, and their worst outcome:
 
@@ -97,18 +98,19 @@ class Uploads:
             if queue.tier in tiers:
                 queue.add_hint(f"{_AS_IT_CAME}{key}", blob)
 
-    def add_hint(self, name: str, data: bytes) -> None:
-        """Something that is no entry is to go to all remotes, under a name within their namespace; it may get lost."""
+    def add_hint(self, name: str, data: bytes, tiers: Collection[RemoteTier] | None = None) -> None:
+        """Something that is no entry is to go to these remotes, or to all, under a name within their namespace; it may
+        get lost."""
         for queue in self._queues:
-            queue.add_hint(name, data)
+            if tiers is None or queue.tier in tiers:
+                queue.add_hint(name, data)
 
     def add_results(self, place: str, key: str, tiers: Collection[RemoteTier] | None = None) -> None:
-        """An entry of the local store with tuning results is to go to these remotes, or to all, and the hint by which
-        others find it."""
+        """An entry of the local store with tuning results is to go to these remotes, or to all, and, once it is there,
+        the hint by which others find it; none for one that is larger than anybody fetches."""
         for queue in self._all:
             if queue.tier.takes_results and (tiers is None or queue.tier in tiers):
-                queue.add(key, None)
-                queue.add_hint(tuning.hint_name(place, key), b"")
+                queue.add(key, None, hint=tuning.hint_name(place, key))
 
     def when_settled(self, key: str, tier: RemoteTier, act: Callable[[], None]) -> None:
         """Call `act`, in whatever thread, when the entry arrived in this remote, or is given up by this process; at
@@ -178,6 +180,7 @@ class Queue:
         self._held = 0
         self._under_way: set[str] = set()
         self._watchers: dict[str, Callable[[], None]] = {}
+        self._hints: dict[str, str] = {}
         self._threads = 0
         self._idle = 0
         self._not_before = 0.0
@@ -188,12 +191,14 @@ class Queue:
         self._off = False
         self._too_large_told = False
 
-    def add(self, key: str, entry: bytes | None) -> None:
-        """An entry is to go there; see `Uploads.add`."""
+    def add(self, key: str, entry: bytes | None, *, hint: str = "") -> None:
+        """An entry is to go there, see `Uploads.add`, and after it the hint of this name."""
         self.markers.add(key)
         with self._changed:
             if not self._off:
                 self._push(key, entry)
+                if hint:
+                    self._hints[key] = hint
                 self._start()
 
     def add_hint(self, name: str, data: bytes) -> None:
@@ -212,8 +217,10 @@ class Queue:
         act()
 
     def resume(self) -> None:
-        """Take up what is marked."""
+        """Take up what is marked. Where that is anything the client is imported now, before the program goes on, since
+        a short program would be at its end before it is."""
         left = self.markers.left()
+        self.tier.have_ready(load=bool(left))
         with self._changed:
             for key in left:
                 self._push(key, None)
@@ -252,7 +259,9 @@ class Queue:
         self._waiting[key] = entry
         self._held += len(entry or b"")
         while self._waiting and (len(self._waiting) > _QUEUED or self._held > _HELD_BYTES):
-            self._drop(next(iter(self._waiting)))
+            oldest = next(iter(self._waiting))
+            self._drop(oldest)
+            self._hints.pop(oldest, None)
 
     def _drop(self, key: str) -> None:
         self._held -= len(self._waiting.pop(key, None) or b"")
@@ -304,19 +313,30 @@ class Queue:
         data = entry if entry is not None else self._read(key)
         if data is None:
             self.markers.missed(key)
+            self._hinted(key)
             return None
         try:
             self._put(key, data)
         except TooLargeError as error:  # it never will be
             self.markers.remove(key)
+            self._hinted(key)
             self._tell_too_large(key, data, error)
         except RemoteError as error:
             return error
         except BadEntryError:  # damaged since: the next that asks for it puts it aside and makes it anew
             self.markers.remove(key)
+            self._hinted(key)
         else:
             self.markers.remove(key)
+            hint = self._hinted(key)
+            if hint and len(data) <= tuning.LARGEST:
+                self.add_hint(hint, b"")
         return None
+
+    def _hinted(self, key: str) -> str:
+        """The hint that was to follow an entry, which is settled now."""
+        with self._changed:
+            return self._hints.pop(key, "")
 
     def _tell_too_large(self, key: str, data: bytes, error: TooLargeError) -> None:
         name = key.removeprefix(_AS_IT_CAME)

@@ -7,12 +7,14 @@ what only one says is named as such. Keys depend on the compiler as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rewarm.targets import proto_text
 from rewarm.targets.model import Target
 
-# In no key: a name for people, and LLVM's name for a CPU, which does not show in what code needs.
-_UNKEYED = ("gpu.gpu_device_info.name", "cpu.name")
+# In no key: LLVM's name for a CPU, which does not show in what code needs, and the CPU beside GPUs, which does not show
+# in what is compiled for them.
+_UNKEYED = ("cpu.name", "gpu.host")
 _UNSAID = "not said"
 
 
@@ -30,6 +32,10 @@ class Difference:
     first: str
     second: str
     keyed: bool
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"field": self.field, "first": self.first, "second": self.second, "keyed": self.keyed}
 
     def __str__(self) -> str:
         return f"{self.field}: {self.first} and {self.second}{'' if self.keyed else ' (in no key)'}"

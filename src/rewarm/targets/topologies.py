@@ -7,7 +7,8 @@ Not promised: that such a slice or cluster can be bought. A compiler may refuse 
     CPU    nodes x processes x devices              as above: 1x2x4 is 2 processes with 4 devices each
            processes x devices, or devices          2x4, or 4
     TPU    the chips in each direction              2x4 (v5e, v6e) or 2x2x4 (v4, v5p, tpu7x); also v5e:2x4, as libtpu
-                                                    takes it, and 2x4@2x4 with the chips of one host behind the @
+                                                    takes it, and 2x4@2x4 with the chips of one host behind the @;
+                                                    2*2x4 is two such slices, joined by the data centre's network
            nodes x processes x devices              of chips in two directions alone, where it could not be meant as
                                                     the form above: 1x2x4 is the slice of 8 chips whose hosts have 4
 """
@@ -51,12 +52,14 @@ class Topology(NamedTuple):
       processes: of the whole job.
       devices: of the whole job.
       host: TPU: the chips of one host in each direction, where they are not libtpu's own.
+      slices: TPU: how many slices of this text there are, joined by the data centre's network.
     """
 
     text: str
     processes: int
     devices: int
     host: tuple[int, ...] = ()
+    slices: int = 1
 
     @property
     def local(self) -> int:
@@ -102,6 +105,9 @@ def _forms(platform: str, text: str) -> str:
 
 
 def _slice(chip: str, grid: Grid, text: str) -> Topology:
+    several, star, rest = text.strip().partition("*")
+    if star:
+        return _several(chip, grid, several, rest, text)
     said, at, hosts = text.strip().partition("@")
     named, colon, shape = said.rpartition(":")
     if colon and named != chip:
@@ -121,6 +127,17 @@ def _slice(chip: str, grid: Grid, text: str) -> Topology:
     processes = math.prod(numbers) // math.prod(bounds)
     name = f"{chip}:{'x'.join(map(str, numbers))}"
     return Topology(name, processes, math.prod(numbers) * grid.devices, () if bounds == usual else bounds)
+
+
+def _several(chip: str, grid: Grid, several: str, rest: str, text: str) -> Topology:
+    """So many slices of one form. In the form of nodes, processes and devices a node is no slice."""
+    plain = len(rest.partition("@")[0].rpartition(":")[2].split("x")) == grid.directions
+    if not (_NUMBERS.fullmatch(several) and several.isdecimal() and plain) or "*" in rest:
+        raise TopologyError(_forms_of_slices(chip, grid, text))
+    one, slices = _slice(chip, grid, rest), int(several)
+    if one.devices * slices > _MOST_DEVICES:
+        raise TopologyError(_forms_of_slices(chip, grid, text))
+    return one._replace(processes=one.processes * slices, devices=one.devices * slices, slices=slices)
 
 
 def _of_slice(chip: str, grid: Grid, shape: str, text: str) -> tuple[int, ...]:
@@ -158,5 +175,6 @@ def _forms_of_slices(chip: str, grid: Grid, text: str) -> str:
         )
     return (
         f"{chip} has no slice {text!r}: expected its chips in each of {grid.directions} directions, such as {good} "
-        f"(or {chip}:{good.split(',', maxsplit=1)[0]}), or with the chips of one host: {host}{more}"
+        f"(or {chip}:{good.split(',', maxsplit=1)[0]}), or with the chips of one host: {host}, or several "
+        f"slices of one form: 2*{good.split(',', maxsplit=1)[0]}{more}"
     )

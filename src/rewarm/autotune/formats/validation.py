@@ -85,6 +85,7 @@ def validate(
     if reading is not None and reading.format is not None:
         findings += _file(reading, reading.format, means)
     findings += _duplicates(entries, means)
+    findings += _second_matches(entries, means)
     is_text = reading is not None and reading.format is not None and reading.format.is_text
     for entry in entries:
         findings += _entry(entry, means, is_text=is_text)
@@ -117,6 +118,26 @@ def _duplicates(entries: list[TuningEntry], means: _Means) -> Iterator[Finding]:
         if counted[entry.source.path, key] == 2:
             make = error if entry.family is Family.LEGACY else warning
             yield make("duplicate", _place(entry), "one entry for each key", "another with the same key before it")
+
+
+def _second_matches(entries: list[TuningEntry], means: _Means) -> Iterator[Finding]:
+    """Entries of a new file that XLA would find, if it did not find another one for their fusion first (0.11, 0.12).
+
+    Of the keys of a fusion it takes the first that matches, strictly or loosely, and says nothing of the others. Equal
+    keys are duplicates.
+    """
+    if means.build is None or means.device is None:
+        return
+    taken: dict[tuple[str, str | None], tuple[TuningEntry, str]] = {}
+    for entry in entries:
+        rule = _rule(entry, means.build, means.device)
+        if rule is None or entry.device != means.device.fingerprint or entry.versions.explicit:
+            continue
+        first, its_rule = taken.setdefault((entry.source.path, entry.fusion), (entry, rule))
+        if first.key != entry.key:
+            expected = f"one entry that this XLA finds for the fusion; it takes entry {first.source.index}"
+            found = f"another before it: that matches {its_rule}ly, this one {rule}ly"
+            yield warning("second-match", _place(entry), expected, found)
 
 
 def _place(entry: TuningEntry) -> Place:
@@ -320,15 +341,21 @@ def _new_key(entry: TuningEntry, means: _Means, place: Place) -> Iterator[Findin
 
 
 def _match(entry: TuningEntry, build: Build, device: keys.Device, place: Place) -> Iterator[Finding]:
-    """XLA's rule: the codegen version, or else the version of the entry's own backend."""
-    versions, codegen = _asked_for(build, device)
-    if not all(versions.values()) or not versions:
-        return
-    if codegen != entry.versions.codegen and (
-        not entry.versions.backend or versions.get(entry.backend) != entry.versions.backend
-    ):
+    versions, _ = _asked_for(build, device)
+    if all(versions.values()) and versions and _rule(entry, build, device) is None:
         expected = f"{entry.backend} of version {versions.get(entry.backend, '?')} (JAX {build.jax})"
         yield warning("stale", place, expected, f"version {entry.versions.backend or 'unknown'}")
+
+
+def _rule(entry: TuningEntry, build: Build, device: keys.Device) -> str | None:
+    """By which of XLA's rules a new entry's versions match: all backends' ("strict"), or else its own's ("loose")."""
+    versions, codegen = _asked_for(build, device)
+    if entry.family is not Family.NEW or not versions or not all(versions.values()):
+        return None
+    if codegen == entry.versions.codegen:
+        return "strict"
+    its = entry.versions.backend
+    return "loose" if its and versions.get(entry.backend) == its else None
 
 
 @functools.lru_cache(64)

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import click
 
 from rewarm import settings
-from rewarm.autotune import describing, targets, xla_flags
+from rewarm.autotune import describing, xla_flags
 from rewarm.autotune.coverage import Coverage, Reason, State, Surplus, Verdict
 from rewarm.autotune.formats import Family
 from rewarm.autotune.sources import is_cache, is_lock, of_xla
 from rewarm.cli.autotune.inputs import loaded, wrong_usage
+from rewarm.cli.autotune.options import plan_options, target_option
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json, table
 from rewarm.jax_adapter.plan_coverage import Checked, check
 
@@ -27,9 +28,7 @@ _SHORT = 12
 
 @click.command()
 @click.argument("plan")
-@click.option(
-    "--target", required=True, metavar="GPU", help=f"{', '.join(targets.names())}, or a file that describes a GPU."
-)
+@target_option("The GPU to compile for", required=True)
 @click.option(
     "--cache",
     "caches",
@@ -39,8 +38,7 @@ _SHORT = 12
     help="What is to cover the plan: a file or folder of XLA's, a lock file, or a cache directory. May be repeated. "
     "Default: the cache directory of a program here.",
 )
-@click.option("--topology", default="1x1x1", metavar="PxHxD", help="Partitions, hosts of each, devices of each host.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only this program of the plan. May be repeated.")
+@plan_options
 @click.option("--all", "show_all", is_flag=True, help="List covered fusions, too, and every entry that serves nothing.")
 @directory_option
 @json_option

@@ -7,15 +7,9 @@ from pathlib import Path
 import click
 
 from rewarm.autotune import selecting
-from rewarm.cli.autotune.inputs import (
-    chosen_entries,
-    filter_options,
-    loaded,
-    means,
-    means_options,
-    wrong_usage,
-)
-from rewarm.cli.autotune.output import Wish, output_options, refuse_broken, write
+from rewarm.cli.autotune.inputs import chosen_entries, loaded, means, wrong_usage
+from rewarm.cli.autotune.options import filter_options, means_options, output_options
+from rewarm.cli.autotune.output import Wish, refuse_broken, write
 from rewarm.cli.common import json_option, print_json
 
 

@@ -10,16 +10,8 @@ import click
 from rewarm.autotune import describing, selecting
 from rewarm.autotune.differences import Change, Difference, compare
 from rewarm.autotune.formats import TuningEntry
-from rewarm.cli.autotune.inputs import (
-    Texts,
-    chosen_entries,
-    filter_options,
-    loaded,
-    plain,
-    tell_broken,
-    texts_of,
-    wrong_usage,
-)
+from rewarm.cli.autotune.inputs import Texts, chosen_entries, loaded, plain, tell_broken, texts_of, wrong_usage
+from rewarm.cli.autotune.options import filter_options
 from rewarm.cli.common import FOUND_BAD, json_option, print_json
 
 _A_PATH = click.Path(path_type=Path)

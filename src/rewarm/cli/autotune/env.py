@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from rewarm import settings, small_files
-from rewarm.cli.autotune.programs import asked, environment, place_for, place_options, prepared
+from rewarm.cli.autotune.options import place_options
+from rewarm.cli.autotune.programs import asked, environment, place_for, prepared
 
 _FORMATS = ("sh", "fish", "json")
 

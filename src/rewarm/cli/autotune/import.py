@@ -11,6 +11,7 @@ import click
 
 from rewarm import settings
 from rewarm.autotune import batches, checked, describing, selecting, targets
+from rewarm.autotune.build_ids import build_id, family_of, jax_of
 from rewarm.autotune.formats import (
     BUILDS,
     Conversion,
@@ -24,11 +25,13 @@ from rewarm.autotune.formats import (
 )
 from rewarm.autotune.formats import build_of as known_build
 from rewarm.autotune.formats.writing import lost
-from rewarm.autotune.places import Place, build_id, family_of, jax_of, place_of, place_of_unknown
+from rewarm.autotune.locating import place_of, place_of_unknown
+from rewarm.autotune.places import Place
 from rewarm.autotune.sources import Loaded
-from rewarm.cli.autotune.inputs import chosen_entries, filter_options, loaded, paths_argument, wrong_usage
+from rewarm.cli.autotune.inputs import chosen_entries, loaded, wrong_usage
+from rewarm.cli.autotune.options import filter_options, paths_argument, target_option
 from rewarm.cli.autotune.output import fingerprints, is_named, lost_of_headers
-from rewarm.cli.common import directory_option, json_option, print_json, table
+from rewarm.cli.common import directory_option, json_option, made_store, print_json, table
 from rewarm.store import LocalStore
 
 _SHOWN = 20
@@ -52,12 +55,7 @@ class _Taken(NamedTuple):
     help="Whose results these are: a build as `rewarm autotune env` has it, such as tensorflow-2.20. By default the "
     "XLA of the JAX that is installed beside rewarm.",
 )
-@click.option(
-    "--target",
-    metavar="GPU",
-    help="The GPU of legacy entries that do not say theirs, as those of a folder: "
-    f"{', '.join(targets.names())}, or a file that describes one.",
-)
+@target_option("The GPU of legacy entries that do not say theirs, as those of a folder")
 @click.option("--lossy", is_flag=True, help="Leave out, and tell, what cannot be taken; without it nothing is, then.")
 @directory_option
 @filter_options
@@ -92,7 +90,8 @@ def command(
     _refuse(left_out, lossy)
     if not good:
         raise click.ClickException("there are no results to take; nothing was changed")
-    taken = _take(good, name, settings.directory_of_command(directory), _texts(found))
+    store = made_store(settings.of_command(directory=directory))
+    taken = _take(good, name, store, _texts(found))
     if as_json:
         print_json({"taken": [_plain(one) for one in taken], "left_out": left_out})
     else:
@@ -194,12 +193,12 @@ def _texts(found: Iterable[Loaded]) -> dict[str, str]:
     return {name: text for one in found for name, text in one.fusions.items()}
 
 
-def _take(good: Iterable[tuple[Device, TuningEntry]], build: str, root: Path, texts: dict[str, str]) -> list[_Taken]:
-    store = LocalStore(root)
-    store.prepare()
+def _take(
+    good: Iterable[tuple[Device, TuningEntry]], build: str, store: LocalStore, texts: dict[str, str]
+) -> list[_Taken]:
     by_place: dict[str, tuple[Place, list[TuningEntry]]] = {}
     for device, entry in good:
-        place = _place(root, build, device, entry)
+        place = _place(store.root, build, device, entry)
         by_place.setdefault(place.name, (place, []))[1].append(entry)
     return [_into(store, place, entries, texts) for place, entries in by_place.values()]
 

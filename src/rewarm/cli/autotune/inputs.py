@@ -25,49 +25,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SHOWN = 20
 
 
-def paths_argument(function: F) -> F:
-    """`[PATH]...`."""
-    return click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")(function)
-
-
-def filter_options(function: F) -> F:
-    """`--device`, `--build`, `--backend`, `--fusion`."""
-    for option in (
-        click.option(
-            "--fusion",
-            "fusions",
-            multiple=True,
-            metavar="TEXT",
-            help="Only fusions with this in their HLO text, or whose fingerprint or file's name begins with it.",
-        ),
-        click.option("--backend", "backends", multiple=True, metavar="NAME", help="Only results of this backend."),
-        click.option(
-            "--build",
-            "builds",
-            multiple=True,
-            metavar="JAX",
-            help="Only what this JAX would find (0.12.0.1), or a legacy entry version, or a codegen version.",
-        ),
-        click.option(
-            "--device",
-            "devices",
-            multiple=True,
-            metavar="GPU",
-            help=f"Only results for this GPU: {', '.join(targets.names())}, a file that describes one, XLA's text for "
-            "one, or its fingerprint.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def means_options(function: F) -> F:
-    """`--jax` and `--target`."""
-    described = f"{', '.join(targets.names())}, or a file that describes a GPU"
-    function = click.option("--target", metavar="GPU", help=f"The GPU that is meant: {described}.")(function)
-    return click.option("--jax", metavar="VERSION", help="The JAX that is to read the results: 0.12.0.1.")(function)
-
-
 def wrong_usage(function: F) -> F:
     """A filter, a target or a JAX that is not known is wrong usage."""
 

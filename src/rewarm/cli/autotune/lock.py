@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 
 from rewarm import small_files
-from rewarm.autotune import lock, targets
+from rewarm.autotune import lock, lock_file, targets
 from rewarm.autotune.coverage import Reader, family_for, usable
 from rewarm.autotune.formats import Device, TuningEntry
 from rewarm.autotune.formats.findings import Place, error
@@ -18,6 +18,7 @@ from rewarm.autotune.merging import better
 from rewarm.autotune.sources import Loaded
 from rewarm.cli.autotune import check as checking
 from rewarm.cli.autotune.inputs import loaded, means, wrong_usage
+from rewarm.cli.autotune.options import GPUS, plan_options, target_option
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json
 from rewarm.jax_adapter.plan_coverage import Checked, check, installed
 
@@ -30,12 +31,9 @@ _MODE = 0o644  # it is for a repository
 @click.option(
     "--check", "held", type=click.Path(path_type=Path), metavar="FILE", help="A lock file to check PLAN with."
 )
-@click.option(
-    "--target", metavar="GPU", help=f"{', '.join(targets.names())}, or a file that describes a GPU. --check knows it."
-)
+@target_option("The GPU that it is for, which --check knows")
 @click.option("--jax", metavar="VERSION", help="Whose compiler reads it. Default: the one that is installed here.")
-@click.option("--topology", default="1x1x1", metavar="PxHxD", help="Partitions, hosts of each, devices of each host.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only this program of the plan. May be repeated.")
+@plan_options
 @click.option("--partial", is_flag=True, help="Write it although fusions of the plan are not covered.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @directory_option
@@ -77,7 +75,7 @@ def command(
         return
     assert output is not None
     if target is None:
-        raise click.UsageError(f"--target is needed: {', '.join(targets.names())}, or a file that describes a GPU")
+        raise click.UsageError(f"--target is needed: {GPUS}")
     if os.path.lexists(output) and not force:
         raise click.ClickException(f"{output} is there; --force replaces it")
     found = loaded(paths, directory)
@@ -88,7 +86,7 @@ def command(
             raise click.UsageError("--jax is for caches alone: a plan is compiled by the JAX that is installed here")
         done = check(plan, target, found, topology=topology, only=only or None, tell=_tell, to_lock=True)
         made = _of_plan(plan, done, partial=partial)
-    small_files.replace(output, lock.written(made).encode(), _MODE, durable=True)
+    small_files.replace(output, lock_file.written(made).encode(), _MODE, durable=True)
     _say(made, output, done, as_json=as_json)
     if done is not None and not done.is_complete:
         raise SystemExit(FOUND_BAD)
@@ -168,7 +166,7 @@ class _More(NamedTuple):
 
 
 def _check(plan: str, held: Path, target: str | None, more: _More, *, as_json: bool) -> None:
-    known = lock.read(held)
+    known = lock_file.read(held)
     build = installed().build
     if known.build != build.jax:
         click.echo(f"{held} is for JAX {known.build}, and JAX {build.jax} is installed here", err=True)

@@ -6,22 +6,23 @@ from pathlib import Path
 
 import click
 
+from rewarm import settings
 from rewarm.autotune import describing, selecting
 from rewarm.autotune.formats import TuningEntry
 from rewarm.cli.autotune.inputs import (
     Texts,
     age,
     chosen_entries,
-    filter_options,
     loaded,
     modified,
-    paths_argument,
     plain,
     tell_broken,
     texts_of,
     wrong_usage,
 )
-from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json, table
+from rewarm.cli.autotune.options import filter_options, paths_argument
+from rewarm.cli.common import FOUND_BAD, counted, directory_option, json_option, print_json, table
+from rewarm.sharing import tuning
 
 _COLUMNS = ("name", "device", "fusion", "configuration", "backend", "build", "run time", "age")
 
@@ -58,6 +59,8 @@ def command(
         print_json([plain(entry, known, texts) for entry in listed])
     else:
         _print(listed, len(entries), sum(len(one.entries) for one in found), texts)
+        if not paths and not any(one.entries for one in found):
+            _print_waiting(settings.directory_of_command(directory))
     if broken:
         raise SystemExit(FOUND_BAD)
 
@@ -69,6 +72,17 @@ def _print(listed: list[TuningEntry], count: int, total: int, texts: Texts) -> N
     shown = "" if len(listed) == count else f", of which {len(listed)} are shown"
     of_all = "" if count == total else f" of {total}"
     click.echo(f"{count}{of_all} entries{shown}")
+
+
+def _print_waiting(root: Path) -> None:
+    """Where results are that came with others' entries, and that no compile has taken in yet."""
+    names = (path.name for path in (root / tuning.FOLDER).glob("*") if tuning.is_place(path.name))
+    waiting = {name: count for name in names if (count := len(tuning.known_here(root, name)))}
+    for name, count in sorted(waiting.items()):
+        click.echo(
+            f"{name}: {counted(count, 'entry', 'entries')} of the cache directory with results for it; the next "
+            "compile for that device takes them in"
+        )
 
 
 def _row(entry: TuningEntry, when: float | None, texts: Texts) -> tuple[str, ...]:

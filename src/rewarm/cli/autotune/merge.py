@@ -10,17 +10,9 @@ import click
 from rewarm.autotune import describing, selecting
 from rewarm.autotune.formats import TuningEntry
 from rewarm.autotune.merging import Conflict, Merged, merge
-from rewarm.cli.autotune.inputs import (
-    chosen_entries,
-    filter_options,
-    loaded,
-    means,
-    means_options,
-    plain,
-    texts_of,
-    wrong_usage,
-)
-from rewarm.cli.autotune.output import Wish, Written, output_options, refuse_broken, write
+from rewarm.cli.autotune.inputs import chosen_entries, loaded, means, plain, texts_of, wrong_usage
+from rewarm.cli.autotune.options import filter_options, means_options, output_options
+from rewarm.cli.autotune.output import Wish, Written, refuse_broken, write
 from rewarm.cli.common import json_option, print_json
 
 

@@ -6,10 +6,9 @@ and the GPU says more).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
@@ -34,14 +33,13 @@ from rewarm.autotune.formats.writing import lost, unknown_in_header
 from rewarm.autotune.sources import Loaded
 from rewarm.cli.autotune.inputs import Means
 
-F = TypeVar("F", bound=Callable[..., Any])
 _SHOWN = 20
 _HINT = "--keys, --jax and --target may say what is missing, and "
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How something is to be written: the options of `output_options`."""
+    """How something is to be written: `options.output_options`."""
 
     out: str
     to: str | None
@@ -58,36 +56,6 @@ class Written:
     format: Format
     count: int
     left_out: tuple[Finding, ...]
-
-
-def output_options(function: F) -> F:
-    """`-o`, `--to`, `--keys`, `--lossy`, `--force`."""
-    names = [one.value for one in outputs.OUTPUTS]
-    for option in (
-        click.option("--force", is_flag=True, help="Replace what is at OUT. Of a folder only if all in it is XLA's."),
-        click.option(
-            "--lossy",
-            is_flag=True,
-            help="Leave out, and tell, what cannot be read, converted or written; without it nothing is written then.",
-        ),
-        click.option(
-            "--keys",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            metavar="PATH",
-            help="Tuning files whose entries say device and fusion, for those that have a digest or fingerprint alone.",
-        ),
-        click.option(
-            "--to",
-            type=click.Choice(names),
-            metavar="FORMAT",
-            help=f"What to write: {', '.join(names)}. By default by OUT's name: XLA's suffixes for text are text, any "
-            "other suffix is binary, none is a folder; the family stays.",
-        ),
-        click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file or folder to write."),
-    ):
-        function = option(function)
-    return function
 
 
 def refuse_broken(found: Sequence[Loaded], wish: Wish) -> list[Finding]:

@@ -9,30 +9,19 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import click
 
 from rewarm import settings
 from rewarm.autotune import targets, xla_flags
+from rewarm.autotune.build_ids import build_id, family_of, jax_of, with_family
 from rewarm.autotune.formats import Family, TuningFormatError
-from rewarm.autotune.places import (
-    Place,
-    Prepared,
-    build_id,
-    family_of,
-    jax_of,
-    place_of,
-    place_of_unknown,
-    with_family,
-)
-from rewarm.cli.common import directory_option
+from rewarm.autotune.locating import place_of, place_of_unknown
+from rewarm.autotune.places import Place, Prepared
 from rewarm.errors import RewarmError, StoreError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _JAX_CACHES = "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"
 _MODE = "xla_gpu_experimental_autotune_cache_mode"
@@ -59,31 +48,6 @@ class Here(NamedTuple):
     device: str
     target: str
     about: str
-
-
-def place_options(function: F) -> F:
-    """`--dir`, `--target`, `--this-device`, `--build`, `--python`."""
-    for option in (
-        directory_option,
-        click.option(
-            "--python",
-            default=sys.executable,
-            metavar="PROGRAM",
-            help="The Python whose JAX is asked with --this-device, and without --build; by default rewarm's own.",
-        ),
-        click.option(
-            "--build",
-            metavar="NAME",
-            help="What the program's XLA is called, such as tensorflow-2.20: each build has its own results. By "
-            "default the XLA of the installed JAX.",
-        ),
-        click.option("--this-device", is_flag=True, help="For the GPU that is attached, as JAX reports it."),
-        click.option(
-            "--target", metavar="NAME|FILE", help=f"For a described GPU: {', '.join(targets.names())}, or a file."
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 def place_for(directory: str | None, target: str | None, this_device: bool, build: str | None, python: str) -> Place:

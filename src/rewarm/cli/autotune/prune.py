@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from rewarm.autotune import describing, pruning, selecting, targets
+from rewarm.autotune.build_ids import jax_of
 from rewarm.autotune.formats import Build, Device
-from rewarm.autotune.places import jax_of
 from rewarm.autotune.pruning import Dropped, Plan
 from rewarm.autotune.sources import Loaded
-from rewarm.cli.autotune.inputs import loaded, paths_argument, wrong_usage
+from rewarm.cli.autotune.inputs import loaded, wrong_usage
+from rewarm.cli.autotune.options import paths_argument, target_option
 from rewarm.cli.common import directory_option, json_option, print_json, table
 
 _SHOWN = 100
@@ -27,13 +28,8 @@ _SHOWN = 100
     metavar="VERSION",
     help="A JAX that is to be served (0.12.0.1); what none of them finds goes. Without it versions are not judged.",
 )
-@click.option(
-    "--target",
-    "gpus",
-    multiple=True,
-    metavar="GPU",
-    help=f"A GPU that is to be served ({', '.join(targets.names())}, or a file that describes one); results for others "
-    "go. Without it devices are not judged.",
+@target_option(
+    "A GPU that is to be served; results for others go, and without it devices are not judged", "gpus", multiple=True
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
 @directory_option

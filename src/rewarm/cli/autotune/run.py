@@ -22,17 +22,11 @@ from pathlib import Path
 
 import click
 
+from rewarm import settings
 from rewarm.autotune.formats import TuningEntry
 from rewarm.autotune.places import Place
-from rewarm.cli.autotune.programs import (
-    NoDeviceError,
-    environment,
-    folder_of,
-    own_environment,
-    place_for,
-    place_options,
-    prepared,
-)
+from rewarm.cli.autotune.options import place_options
+from rewarm.cli.autotune.programs import NoDeviceError, environment, folder_of, own_environment, place_for, prepared
 from rewarm.errors import RewarmError
 
 NOT_FOUND, NOT_STARTED = 127, 126
@@ -147,11 +141,17 @@ def _keep(place: Place, entries: tuple[TuningEntry, ...], words: Sequence[str]) 
     from rewarm import __version__
     from rewarm.autotune import batches
     from rewarm.store import LocalStore
+    from rewarm.store.limits import bounds_of
 
+    asked = settings.of_command(directory=str(place.cache_root))
+    if asked.max_size == 0:  # the place has them
+        return
+    store = LocalStore(place.cache_root)
+    store.bounds = bounds_of(asked, store.total()[0])
     producer = {"rewarm": __version__, "build": place.build}
     name = Path(words[0]).name  # and not its arguments, which may hold secrets and would go into remotes
     key, data = batches.sealed(place, entries, program=f"tuning of {name}", producer=producer)
-    batches.keep(LocalStore(place.cache_root), place, key, data, made=True)
+    batches.keep(store, place, key, data, made=True)
 
 
 def _say(told: Mapping[str, object], line: str, as_json: bool) -> None:

@@ -14,15 +14,14 @@ from rewarm.cli.autotune.inputs import (
     Texts,
     age,
     chosen_entries,
-    filter_options,
     loaded,
     modified,
-    paths_argument,
     plain,
     tell_broken,
     texts_of,
     wrong_usage,
 )
+from rewarm.cli.autotune.options import filter_options, paths_argument
 from rewarm.cli.common import directory_option, json_option, print_json
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import click
 
 from rewarm.autotune import states
-from rewarm.autotune.places import Place, places
+from rewarm.autotune.locating import places
+from rewarm.autotune.places import Place
 from rewarm.cli.common import ago, directory_option, json_option, open_store, print_json, surveyed, table
 from rewarm.sharing.tuning import KIND
 from rewarm.store import LocalStore

@@ -8,7 +8,8 @@ import click
 
 from rewarm.autotune.formats import Finding, Format, Severity, validate
 from rewarm.autotune.sources import Loaded
-from rewarm.cli.autotune.inputs import Means, loaded, means, means_options, paths_argument, wrong_usage
+from rewarm.cli.autotune.inputs import Means, loaded, means, wrong_usage
+from rewarm.cli.autotune.options import means_options, paths_argument
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json
 
 

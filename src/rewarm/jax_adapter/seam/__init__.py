@@ -43,7 +43,7 @@ from rewarm.jax_adapter.seam.copies import (
     run_once,
     serialised_programs,
 )
-from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled
+from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled, mocked_gpus
 from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
 from rewarm.jax_adapter.seam.early_client import (
     client_ahead,
@@ -96,6 +96,7 @@ __all__ = [
     "job_client",
     "load_bytes",
     "make_cpu_client_ahead",
+    "mocked_gpus",
     "note_compile_after_miss",
     "optimised_programs",
     "partitioning_call",

@@ -5,6 +5,7 @@ Not promised: a topology on every JAX; see `topology`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -39,15 +40,17 @@ def topology_function() -> Any:
 
 
 def topology(devices: Sequence[Any]) -> tuple[bytes | None, int | None]:
-    """The serialised topology and its fingerprint; 0.9 has only the first, 0.10 only the second."""
+    """The serialised topology and its fingerprint; 0.9 has only the first, 0.10 only the second, and so have several
+    slices of TPUs, which libtpu does not serialise (0.0.50, with JAX 0.12.0.1)."""
     from jax._src.lib import _jax
 
     try:
         described = topology_function()(list(devices))
     except _jax.JaxRuntimeError:
         return None, None
-    serialized = described.serialize() if hasattr(described, "serialize") else None
-    fingerprint = None
+    serialized = fingerprint = None
+    with contextlib.suppress(_jax.JaxRuntimeError):
+        serialized = described.serialize() if hasattr(described, "serialize") else None
     if serialized is None and hasattr(described, "fingerprint"):
         fingerprint = int(described.fingerprint())
     return serialized, fingerprint

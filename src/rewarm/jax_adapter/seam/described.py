@@ -36,6 +36,19 @@ def devices_of(topology: bytes) -> list[Any]:
     return list(_jax.DeviceTopology.deserialize(topology)._make_compile_only_devices())
 
 
+def mocked_gpus() -> str:
+    """The topology that JAX's GPU client pretends to have, "2x8x8" or "16 processes"; "" where it pretends nothing.
+
+    `jax_mock_gpu_topology` and `mock_num_gpu_processes` are read when the client is made; what they say later counts
+    for nothing there, and would be wrong here.
+    """
+    from jax._src import xla_bridge
+
+    text = str(getattr(getattr(xla_bridge, "MOCK_GPU_TOPOLOGY", None), "value", "") or "")
+    processes = int(getattr(getattr(xla_bridge, "MOCK_NUM_GPU_PROCESSES", None), "value", 0) or 0)
+    return text.replace(" ", "") or (f"{processes} processes" if processes > 0 else "")
+
+
 def cpu_client(devices: int) -> Any:
     """A CPU client beside JAX's own, to compile through. Its pool has as many threads as `NPROC` or the affinity say
     now, or as many as it has devices where that is more.
