@@ -150,7 +150,7 @@ def test_du_counts_every_file_once(copy: Path) -> None:
     LocalStore(copy).quarantine(entries(copy)[0].name, "for a test", entries(copy)[0].read_bytes())
     found = told("du", "--dir", str(copy))
     kinds = {row["name"]: row for row in found["by_kind"]}
-    assert set(kinds) == {"entries", "quarantine", "runs", "explain", "trials", "made", "books", "other"}
+    assert set(kinds) == {"entries", "quarantine", "runs", "explain", "trials", "loads", "made", "books", "other"}
     assert (kinds["other"]["files"], kinds["other"]["bytes"]) == (1, 1000)
     assert sum(row["bytes"] for row in kinds.values()) == _bytes_of(copy)
     assert kinds["entries"]["bytes"] == sum(path.stat().st_size for path in entries(copy))

@@ -59,7 +59,7 @@ def test_a_program_leaves_nothing_that_is_unknown(used: Machine) -> None:
     assert [name for name in folders if not layout.is_ours(name)] == []
     told = json.loads(rewarm("du", "--by", "kind", "--json", "--dir", str(used.cache)).out)["by_kind"]
     kinds = {row["name"]: row["files"] for row in told}
-    assert set(kinds) >= {"entries", "quarantine", "runs", "explain", "trials", "plans", "uploads", "books"}
+    assert set(kinds) >= {"entries", "quarantine", "runs", "explain", "trials", "plans", "loads", "uploads", "books"}
     assert sum(kinds.values()) == len(files)
     assert (kinds["entries"], kinds["uploads"]) == (2, 3)
 

@@ -19,6 +19,7 @@ from rewarm import trials
 from rewarm.explain.catalogue import FOLDER as EXPLAIN
 from rewarm.ledger import savings
 from rewarm.ledger.journal import RUNS
+from rewarm.restart.loads import FOLDER as LOADS
 from rewarm.sharing.known_places import FOLDER as REMOTES
 from rewarm.sharing.made import FOLDER as MADE
 from rewarm.sharing.markers import FOLDER as UPLOADS
@@ -83,6 +84,7 @@ _PARTS = (
     _Part("costs", (f"costs/{_HEX * 16}.jsonl",), "clear"),
     _Part("leases", (f"leases/{_HEX * 64}.lock", f"leases/{_HEX * 64}.heir.lock"), "clear"),
     _Part("plans", (f"{PLANS}/{_HEX * 32}.json",), "clear"),
+    _Part("loads", (f"{LOADS}/{_HEX * 32}.json",), "clear"),
     _Part("uploads", (f"{UPLOADS}/{_HEX * 16}/{_HEX * 64}",), "clear"),
     _Part("prewarm", (f"prewarm/{_HEX * 64}.json",), "clear"),
     _Part("made", (f"{MADE}/{_HEX}",), "clear"),
