@@ -321,3 +321,22 @@ def test_disable_leaves_the_client_to_jax(tmp_path: Path) -> None:
     """
     runs = starts(tmp_path / "cache", 1, source)
     assert runs[0].out == "jaxlib.xla_client\n1\n"
+
+
+@pytest.mark.parametrize("starts_before", [1, 2])
+def test_what_is_put_aside_after_it_was_read_is_not_served(tmp_path: Path, starts_before: int) -> None:
+    """Read only (after one start), or loaded already (after two)."""
+    source = """
+    import os, pathlib, sys, time
+    import jax, numpy as np
+    jax.devices()
+    time.sleep(1.0)
+    for path in pathlib.Path(os.environ["REWARM_DIR"]).glob("??/*"):
+        if "AWAY" in os.environ and len(path.name) == 64:
+            path.rename(path.with_name(path.name + ".away"))
+    print(float(jax.jit(lambda x: (x * 3).sum())(np.ones(3, np.float32))))
+    """
+    starts(tmp_path / "cache", starts_before, source)
+    (run,) = starts(tmp_path / "cache", 1, AWAY="1")
+    assert (run.out, run.stats["hits"], run.stats["misses"], run.stats["stored"]) == ("9.0\n", 0, 1, 1)
+    assert ahead(run)["read"] == 1

@@ -102,9 +102,9 @@ class LoadingAhead:
     def take(self, key: str, request: Request[Any]) -> Ready | None:
         """See `cache.Ahead`."""
         taken = self.ahead.take(key, lambda: way_of(request))
-        if taken is None:
+        # What was put aside meanwhile, by whoever judged it, is not to be run from memory.
+        if taken is None or not self._store.use_if_still(key, taken.opened.which):
             return None
-        self._store.note_use(key)
         opened = taken.opened
         return Ready(opened.entry, opened.data, opened.raw, taken.executable)
 
@@ -156,11 +156,12 @@ class LoadingAhead:
             logger.debug("rewarm: what was loaded is not kept", exc_info=True)
 
     def _read(self, key: str) -> Opened | None:
+        which = self._store.which(key)
         data = self._store.get(key, use=False)
         if data is None:
             return None
         entry = open_entry(data, key)
-        return Opened(entry, data, entry.section(EXECUTABLE), self._proved.has(content_of(data)))
+        return Opened(entry, data, entry.section(EXECUTABLE), self._proved.has(content_of(data)), which)
 
 
 class _Client:

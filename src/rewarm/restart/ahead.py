@@ -58,12 +58,14 @@ class Opened(NamedTuple):
       data: its bytes, as they lie in the store.
       raw: the bytes of its executable.
       may_load: whether it may be loaded before it is asked for: it has run on this host.
+      which: what tells whether the store still has this one.
     """
 
     entry: Entry
     data: bytes
     raw: bytes
     may_load: bool
+    which: tuple[int, ...] | None = None
 
 
 class Loaded(NamedTuple):

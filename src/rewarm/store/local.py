@@ -419,12 +419,29 @@ class LocalStore:
         self._accounts.note_puts({new.key: new.known for new in news})
         self._accounts.change(shard_of(news[0].key), act, Upkeep(now, self.bounds))
 
-    def note_use(self, key: str) -> None:
-        """An entry that was read earlier, as no use, is used after all. Never raises."""
+    def which(self, key: str) -> tuple[int, ...] | None:
+        """What tells the file of an entry from any that takes its place; `None` where there is none. Never raises."""
+        return self._which(f"{self._place}/{key[:2]}/{check_key(key)}")[0]
+
+    def use_if_still(self, key: str, which: tuple[int, ...] | None) -> bool:
+        """Count a use of an entry that was read earlier, as no use, if its file is still the one that it was then.
+
+        One that was put aside, removed or written anew meanwhile is not. Never raises.
+        """
         place = f"{self._place}/{key[:2]}/{check_key(key)}"
-        with contextlib.suppress(OSError):
-            if not self.read_only and abs(time.time() - os.stat(place).st_mtime) > _RENEW_AFTER:
-                self._renew(key, place)
+        now, changed = self._which(place)
+        if now is None or now != which:
+            return False
+        if not self.read_only and abs(time.time() - changed) > _RENEW_AFTER:
+            self._renew(key, place)
+        return True
+
+    def _which(self, place: str) -> tuple[tuple[int, ...] | None, float]:
+        try:
+            status = os.stat(place)
+        except OSError:
+            return None, 0.0
+        return (status.st_dev, status.st_ino, status.st_size), status.st_mtime
 
     def _renew(self, key: str, place: str) -> None:
         # Where the file system's clock is not ours, or it does not keep mtimes, an entry would look old at every hit.
