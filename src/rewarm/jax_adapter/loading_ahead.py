@@ -84,7 +84,8 @@ class LoadingAhead:
             self.begin()
         elif before.loads and _client.is_as_before(before.surroundings):
             self.begin()
-            _client.make_ahead()
+            if all(load.way.platform == "cpu" for load in before.loads):
+                _client.make_ahead()
         else:
             _client.when_made(self.begin)
 
