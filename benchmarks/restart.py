@@ -8,7 +8,7 @@ directories are filled by two untimed runs, since an entry is not loaded ahead b
 * native: JAX's own cache.
 * rewarm: rewarm, turned on by the environment, with `REWARM_LOAD_AHEAD=0`.
 * ahead: the same with load-ahead, which begins when JAX starts its backend.
-* ahead-early: rewarm turned on by `rewarm.enable()` in the program's first line, so that it begins before the imports.
+* ahead-early: rewarm turned on by `rewarm.enable(load_ahead="early")` in the program's first line: it begins before the imports.
 
 The programs are those of `warm_start.py`, and the transformer with 12 and 24 layers and two steps
 (`programs/_transformer_layers.py`).
@@ -72,7 +72,7 @@ class Restarts:
         self._scratch.mkdir()
         self._early = self._scratch / f"early_{program.script.name}"
         self._early.write_text(
-            "import rewarm, runpy, sys\nrewarm.enable()\n"
+            "import rewarm, runpy, sys\nrewarm.enable(load_ahead='early')\n"
             f"sys.path.insert(0, {str(PROGRAMS)!r})\n"
             f"runpy.run_path({str(program.script)!r}, run_name='__main__')\n"
         )

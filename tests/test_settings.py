@@ -48,7 +48,7 @@ VARIABLES = {
     "autotune_lock": "REWARM_AUTOTUNE_LOCK",
     "autotune_lock_policy": "REWARM_AUTOTUNE_LOCK_POLICY",
 }
-TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared", "load_ahead", "autotune")
+TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared", "autotune")
 TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
 FALSE_WORDS = ("0", "false", "no", "off", "OFF")
 
@@ -92,6 +92,9 @@ GOOD_TEXTS: list[tuple[str, str, Any]] = [
     ("load_check", "Subprocess", "subprocess"),
     ("load_check", "none", ""),
     ("load_check", "0", ""),
+    ("load_ahead", "Early", "early"),
+    ("load_ahead", "on", "yes"),
+    ("load_ahead", "no", ""),
     *[(name, word, True) for name in TRUTH for word in TRUE_WORDS],
     *[(name, word, False) for name in TRUTH for word in FALSE_WORDS],
     (
@@ -136,6 +139,9 @@ GOOD_VALUES: list[tuple[str, Any, Any]] = [
     ("max_entries", 7, 7),
     ("verify_sample", 0.5, 0.5),
     ("load_check", False, ""),
+    ("load_ahead", False, ""),
+    ("load_ahead", True, "yes"),
+    ("load_ahead", "early", "early"),
     *[(name, value, value) for name in TRUTH for value in (True, False)],
     ("remote", ["s3://bucket"], ("s3://bucket",)),
     ("remote", (), ()),
@@ -184,6 +190,7 @@ BAD_TEXTS: list[tuple[str, str]] = [
     ("verify_sample", "1%"),
     ("verify_sample", "nan"),
     ("load_check", "thread"),
+    ("load_ahead", "late"),
     ("load_check", "1"),
     *[(name, word) for name in TRUTH for word in ("2", "-1", "y", "maybe", "truee")],
 ]
@@ -229,6 +236,7 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("verify_sample", 1.0001),
     ("verify_sample", float("nan")),
     ("load_check", True),
+    ("load_ahead", 2),
     *[(name, value) for name in TRUTH for value in NO_TRUTH],
     ("remote", 3),
     ("namespace", "a/b"),
@@ -393,7 +401,7 @@ PRECEDENCE: list[tuple[str, str, Any, Any, str | None, Any, Any]] = [
     ("shared", "1", True, False, None, None, False),
     ("verify_sample", "0.25", 0.25, 1.0, None, None, 0.0),
     ("load_check", "subprocess", "subprocess", "none", None, None, ""),
-    ("load_ahead", "0", False, True, None, None, True),
+    ("load_ahead", "early", "early", "yes", None, None, "yes"),
 ]
 
 

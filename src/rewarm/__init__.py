@@ -74,7 +74,7 @@ def enable(
     shared: bool | None = None,
     verify_sample: float | None = None,
     load_check: str | None = None,
-    load_ahead: bool | None = None,
+    load_ahead: bool | str | None = None,
     remote: str | Sequence[str] | None = None,
     namespace: str | None = None,
     read_namespaces: str | Sequence[str] | None = None,
@@ -115,7 +115,8 @@ def enable(
       verify_sample: share of the hits, from 0 to 1, that are compiled again in the background and compared. Default 0.
       load_check: "subprocess": each new entry is loaded once in a child process, and dropped if that ends the child.
       load_ahead: entries that earlier starts of this program used are read and loaded in threads, before they are asked
-        for. Default yes.
+        for. Default yes. "early": for CPUs also before the program makes JAX's client, where a start looks like the
+        last one; not for a program that sets `XLA_FLAGS` after this by what it reads elsewhere than in the environment.
       remote: addresses of remotes, the nearest first, such as "s3://bucket/prefix?region=eu-west-1"; "none" for none.
         What the local directory has not is looked for there, and what is compiled here goes there.
       namespace: the part of the remotes that is written to. Default "main".

@@ -38,7 +38,7 @@ class Said(NamedTuple):
     shared: bool | None = None
     verify_sample: float | None = None
     load_check: str | None = None
-    load_ahead: bool | None = None
+    load_ahead: str | None = None
     remote: tuple[str, ...] | None = None
     namespace: str | None = None
     read_namespaces: tuple[str, ...] | None = None
@@ -88,8 +88,8 @@ class Settings(NamedTuple):
       shared: the directory is a group's: others may write to it, and they are trusted.
       verify_sample: share of the hits that are compiled again beside the program and compared.
       load_check: "subprocess": each new entry is loaded once in a child process; "" for no check.
-      load_ahead: entries that earlier starts of the program used are read and loaded in threads, before they are asked
-        for.
+      load_ahead: "yes": entries that earlier starts of the program used are read and loaded in threads, before they are
+        asked for; "early": also before the program makes a client; "": not.
       remote: addresses of remotes, the nearest first; each may hold credentials.
       namespace: where in a remote entries are written.
       read_namespaces: where in a remote entries are read, in this order.
@@ -122,7 +122,7 @@ class Settings(NamedTuple):
     shared: bool
     verify_sample: float
     load_check: str
-    load_ahead: bool
+    load_ahead: str
     remote: tuple[str, ...]
     namespace: str
     read_namespaces: tuple[str, ...]
@@ -166,7 +166,7 @@ def resolve(said: Said, host: HostOptions) -> Settings:
         shared=_first(said.shared, False),
         verify_sample=_first(said.verify_sample, 0.0),
         load_check=_first(said.load_check, ""),
-        load_ahead=_first(said.load_ahead, True),
+        load_ahead=_first(said.load_ahead, "yes"),
         remote=_first(said.remote, (host.directory,) if _is_url(host.directory) else ()),
         namespace=_first(said.namespace, _NAMESPACE),
         read_namespaces=_first(said.read_namespaces, (_first(said.namespace, _NAMESPACE),)),

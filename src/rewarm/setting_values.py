@@ -105,6 +105,12 @@ def as_share(value: Any) -> float:
     return number
 
 
+def as_load_ahead(value: Any) -> str:
+    if isinstance(value, str) and value.strip().lower() == "early":
+        return "early"
+    return "yes" if as_bool(value) else ""
+
+
 def as_load_check(value: Any) -> str:
     text = str(value).strip().lower()
     if text in FALSE | {"none"}:

@@ -47,7 +47,7 @@ _FORMS: Mapping[str, _Form] = {
     "shared": ("REWARM_SHARED", values.as_bool, "true or false"),
     "verify_sample": ("REWARM_VERIFY_SAMPLE", values.as_share, "a share of the hits, from 0 to 1"),
     "load_check": ("REWARM_LOAD_CHECK", values.as_load_check, "subprocess, or none"),
-    "load_ahead": ("REWARM_LOAD_AHEAD", values.as_bool, "true or false"),
+    "load_ahead": ("REWARM_LOAD_AHEAD", values.as_load_ahead, "true or false, or early"),
     "remote": ("REWARM_REMOTE", values.as_addresses, "addresses of remotes, divided by commas, or none"),
     "namespace": ("REWARM_NAMESPACE", values.as_namespace, values.NAMESPACE),
     "read_namespaces": ("REWARM_READ_NAMESPACES", values.as_namespaces, f"divided by commas, each {values.NAMESPACE}"),

@@ -177,7 +177,7 @@ def test_a_program_that_is_killed_has_a_record(tmp_path: Path) -> None:
             running.send_signal(signal.SIGKILL)
             running.communicate()
     for file in record.iterdir():
-        assert len(json.loads(file.read_text())["loads"]) == 1
+        assert len(json.loads(file.read_text().partition("\n")[2])["loads"]) == 1
 
 
 FORKS = """
@@ -247,7 +247,7 @@ def test_one_record_for_a_program_whatever_wrote_there_before(tmp_path: Path) ->
 EARLY = """
     import os, sys, time
     import rewarm
-    rewarm.enable()
+    rewarm.enable(load_ahead="early")
     import jax, numpy as np
     time.sleep(1.0)
     exec(os.environ.get("BEFORE", ""))
@@ -340,3 +340,42 @@ def test_what_is_put_aside_after_it_was_read_is_not_served(tmp_path: Path, start
     (run,) = starts(tmp_path / "cache", 1, AWAY="1")
     assert (run.out, run.stats["hits"], run.stats["misses"], run.stats["stored"]) == ("9.0\n", 0, 1, 1)
     assert ahead(run)["read"] == 1
+
+
+CONFIGURED = """
+    import os, time
+    import rewarm
+    rewarm.enable()
+    import jax, numpy as np
+    time.sleep(0.5)
+    if (count := int(open(os.path.join(os.path.dirname(__file__), "devices")).read())) > 1:
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={count}"
+    print(float(jax.jit(lambda x: (x * 3).sum())(np.ones(3, np.float32))), jax.device_count())
+"""
+
+
+def test_a_program_may_set_flags_by_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "devices").write_text("1")
+    starts(tmp_path / "cache", 3, CONFIGURED)
+    (tmp_path / "devices").write_text("3")
+    runs = starts(tmp_path / "cache", 2, CONFIGURED)
+    assert [run.out for run in runs] == ["9.0 3\n"] * 2
+
+
+@pytest.mark.parametrize("change", ["options", "Infinity", "empty"])
+def test_a_record_that_is_not_whole_is_none(tmp_path: Path, change: str) -> None:
+    """Options that XLA does not take end the process, and nothing catches that."""
+    cold = starts(tmp_path / "cache", 3, TRAIN, "wait")[0]
+    for path in (tmp_path / "cache" / "loads").iterdir():
+        text = path.read_text()
+        at = text.index('"options":"') + len('"options":"')
+        changed = {
+            "options": text[:at] + ("B" if text[at] == "A" else "A") + text[at + 1 :],
+            "Infinity": text.replace("]]}", ",Infinity]]}"),
+            "empty": "",
+        }
+        path.write_text(changed[change])
+    run, again, after = starts(tmp_path / "cache", 3, TRAIN, "wait")
+    assert cold.out == run.out == again.out == after.out
+    assert ahead(run) == {"read": 0, "loaded": 0, "used": 0}
+    assert ahead(again)["used"] > 0, "the record was made anew"

@@ -69,7 +69,7 @@ class _Jax:
 class LoadingAhead:
     """The loads of one cache directory in this process, as the cache wants them (`cache.Ahead`). No method raises."""
 
-    def __init__(self, store: LocalStore, program: tuple[str, ...], modes: Modes) -> None:
+    def __init__(self, store: LocalStore, program: tuple[str, ...], modes: Modes, *, early: bool) -> None:
         self._store = store
         self._program = program
         self._proved = Proved(place_of(store.root), host_id(), modes)
@@ -84,7 +84,7 @@ class LoadingAhead:
             self.begin()
         elif before.loads and _client.is_as_before(before.surroundings):
             self.begin()
-            if all(load.way.platform == "cpu" for load in before.loads):
+            if early and all(load.way.platform == "cpu" for load in before.loads):
                 _client.make_ahead()
         else:
             _client.when_made(self.begin)
@@ -170,7 +170,8 @@ class _Client:
 
     An early client is dropped if JAX then asks for another (`seam/early_client.py`). Beyond that, only what a process
     does once and for all can be spoilt: XLA reads `XLA_FLAGS` for its first client, and a fork with threads about is
-    not what it was without. So none is made unless the surroundings of the last start hold again.
+    not what it was without. So none is made unless the surroundings of the last start hold again; and since a program
+    may set `XLA_FLAGS` by a file that these do not know, the user has to ask for it.
     """
 
     def __init__(self) -> None:
@@ -299,7 +300,7 @@ def of(in_force: Settings, ledger: Ledger | None = None) -> LoadingAhead | None:
                 return None
             store.own_alone = not in_force.shared
             modes = SHARED if in_force.shared else PRIVATE
-            _known.begun[about] = LoadingAhead(store, plans.program_now(), modes)
+            _known.begun[about] = LoadingAhead(store, plans.program_now(), modes, early=in_force.load_ahead == "early")
         found = _known.begun[about]
     if ledger is not None:
         ledger.ahead = found.ahead.counts

@@ -4,13 +4,15 @@ Not promised: that a record is right, or that there is one. It is a hint: what i
 
     <root>/loads/<32 hex>.json      the name is that of the program's plan (`sharing.plans`)
 
-    loads := {"version": 1, "host": text, "surroundings": [text, text, [[path, size, ns], ...]] | null,
+    file  := SHA-256 of the rest, 64 hex, LF, loads
+    loads := {"version": 1, "about": text, "surroundings": [text, text, [[path, size, ns], ...]] | null,
               "ways": [{"platform": text, "devices": [id, ...], "options": base64}],
               "loads": [[64 hex, number of its way, bytes of the executable], ...]}
 
 A record stays in the cache directory, and is written and read by its user alone: the options in it are handed to JAX as
-they are. It belongs to one kind of host: an executable that was made for another CPU is not to be loaded. The oldest of
-more than 1,000 records go, and one has no more than 5,000 loads.
+they are, and wrong ones end the process, so a record that is not whole is none. It belongs to one kind of host and one
+jaxlib: an executable that was made for another is not to be loaded. The oldest of more than 1,000 records go, and one
+has no more than 5,000 loads.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import base64
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,9 +110,12 @@ def write(root: Path, program: tuple[str, ...], record: Record) -> None:
 
 
 @functools.cache
-def this_kind_of_host() -> str:
-    """What tells hosts apart whose CPUs may not run the same code."""
-    told = [platform.system(), platform.machine(), platform.processor()]
+def about_this_host() -> str:
+    """What tells hosts apart whose CPUs may not run the same code, and versions that may not load the same."""
+    told = [platform.system(), platform.machine(), platform.processor(), sys.version]
+    for package in ("jax", "jaxlib"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            told.append(importlib.metadata.version(package))
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0].splitlines()
         told += [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
@@ -133,24 +140,28 @@ def _bytes(record: Record) -> bytes:
     rows = [[load.key, numbers[load.way], load.size] for load in loads]
     told = {
         "version": VERSION,
-        "host": this_kind_of_host(),
+        "about": about_this_host(),
         "surroundings": record.surroundings,
         "ways": ways,
         "loads": rows,
     }
-    return json.dumps(told, separators=(",", ":")).encode("ascii")
+    data = json.dumps(told, separators=(",", ":")).encode("ascii")
+    return hashlib.sha256(data).hexdigest().encode("ascii") + b"\n" + data
 
 
 def _record(data: bytes) -> Record:
+    digest, _, data = data.partition(b"\n")
+    if hashlib.sha256(data).hexdigest().encode("ascii") != digest:
+        return NOTHING
     try:
         told = json.loads(data)
-        if told["version"] != VERSION or told["host"] != this_kind_of_host():
+        if told["version"] != VERSION or told["about"] != about_this_host():
             return NOTHING
         ways = [_way(one) for one in told["ways"]]
         rows = [row for row in told["loads"][:LOADS] if is_key(row[0])]
         loads = tuple(Load(key, ways[number], int(size)) for key, number, size in rows)
         return Record(loads, _surroundings(told["surroundings"]))
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
         return NOTHING
 
 
