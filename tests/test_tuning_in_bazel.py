@@ -84,6 +84,26 @@ def test_what_a_target_has_already_stays() -> None:
     assert one('autotune_dump = "a.pb", pytest = True, args = ["-v"]')["args"][0] == "-v"
 
 
+@pytest.mark.parametrize("there", [":a.pb", "a.pb"])
+def test_a_label_that_is_there_is_not_put_in_twice(there: str) -> None:
+    assert one(f'autotune_load = ":a.pb", data = [":d", "{there}"]')["data"] == [":d", there]
+
+
+@pytest.mark.parametrize("more", ["", ", pytest = True"])
+def test_none_is_an_attribute_that_is_left_out(more: str) -> None:
+    attributes = f'autotune_load = ":a.pb", autotune_dump = "b.pb"{more}'
+    nothing = "data = None, env = None, args = None, shard_count = None, tags = None"
+    assert one(f"{attributes}, {nothing}") == one(attributes)
+    assert one(f'{attributes}, env = {{"XLA_FLAGS": None}}')["data"] == [":a.pb"]
+
+
+@pytest.mark.parametrize("name", ["a b.pb", "a\\tb.pb", "$(rootpath x)", "$a.pb", "a'b.pb", 'a\\"b.pb', "a`b.pb", ""])
+def test_a_name_that_flags_and_arguments_do_not_keep_is_refused(name: str) -> None:
+    for attribute in ("autotune_dump", "autotune_load"):
+        with pytest.raises(Exception, match=f"{attribute} must be a .* without blanks, quotes"):
+            one(f'{attribute} = "{name}"')
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -91,6 +111,7 @@ def test_what_a_target_has_already_stays() -> None:
         ('autotune_dump = "a.pb", shard_count = 2', "each shard would dump a part"),
         ('autotune_dump = "/a.pb"', "a file's name in the outputs"),
         ('autotune_dump = "../a.pb"', "a file's name in the outputs"),
+        ('autotune_dump = "a/"', "a file's name in the outputs"),
         ('autotune_load = ":a", env = {"XLA_FLAGS": "--xla_gpu_per_fusion_autotune_cache_dir=/x"}', "not to be mixed"),
         ('autotune_load = ":a", env = {"XLA_FLAGS": "--xla_gpu_load_autotune_results_from=/x"}', "not to be mixed"),
         ('autotune_load = ":a", env = ["A"]', "env must be a dict"),

@@ -16,6 +16,7 @@ import pytest
 
 from conftest import clean_environment
 from cuda_compilers import wanted
+from rewarm.autotune import lock, lock_file, targets
 from rewarm.autotune.formats import Format, build_of, read, write
 from rewarm.autotune.in_tests import Watch, installed_build
 from xla_like import COMPILES, PLUGIN, XLA_LIKE, dot_tanh
@@ -121,6 +122,27 @@ def _of_the_other_family(folder: Path) -> str:
     return "tuned.pb"
 
 
+def _a_lock_file(folder: Path) -> str:
+    entry = read(LOAD_OF[ONE]).entries[0]
+    written = lock_file.written(lock.Lock(targets.device("h200"), "0.12.0.1", (entry,)))
+    (folder / "tuning.lock").write_text(written)
+    return "tuning.lock"
+
+
+def _a_link_to_itself(folder: Path) -> str:
+    (folder / "tuned.pb").symlink_to("tuned.pb")
+    return "tuned.pb"
+
+
+def _a_link_to_a_lock_file(folder: Path) -> str:
+    (folder / "tuned.pb").symlink_to(_a_lock_file(folder))
+    return "tuned.pb"
+
+
+def _nothing(folder: Path) -> str:
+    return ""
+
+
 def _where_nothing_can_be_written(folder: Path) -> str:
     return "/proc/tuned.pb"
 
@@ -133,6 +155,10 @@ def _where_nothing_can_be_written(folder: Path) -> str:
         (_a_pipe, "found something that is no file"),
         (_of_the_other_family, "found legacy and new"),
         (_where_nothing_can_be_written, "/proc"),
+        (_a_lock_file, "found a lock file"),
+        (_a_link_to_a_lock_file, "found a lock file"),
+        (_a_link_to_itself, "leads back to itself"),
+        (_nothing, "--rewarm-autotune-dump: expected a path after it, found an empty value"),
     ],
 )
 def test_a_dump_that_cannot_be_is_refused_before_the_first_test(
@@ -144,6 +170,35 @@ def test_a_dump_that_cannot_be_is_refused_before_the_first_test(
     assert said in ran.err
     assert "Traceback" not in ran.err
     assert [path.name for path in suite.iterdir() if path.name.startswith(".rewarm")] == []
+
+
+def test_an_empty_place_to_load_is_wrong_usage(suite: Path) -> None:
+    ran = Ran(suite, "--rewarm-autotune-load=", code=4)
+    assert "--rewarm-autotune-load: expected a path after it, found an empty value" in ran.err
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_dump_through_a_link_goes_to_what_it_leads_to(suite: Path, is_there: bool) -> None:
+    form = Format.NEW_TEXT if IS_NEW else Format.LEGACY_TEXT
+    link, behind = suite / "tuned.textproto", suite / "kept" / "all.textproto"
+    behind.parent.mkdir()
+    if is_there:
+        write(read(LOAD_OF[OTHER]).entries, behind, form)
+    link.symlink_to("kept/all.textproto")
+    Ran(suite, "--rewarm-autotune-dump=tuned.textproto", "-k", "test_one")
+    assert link.is_symlink()
+    assert keys(behind) == (ALL if is_there else keys(LOAD_OF[ONE]))
+
+
+@pytest.mark.skipif(not IS_NEW, reason="legacy results are found by their own version alone")
+def test_what_was_tuned_here_is_dumped_before_what_xla_would_find_loosely(suite: Path) -> None:
+    """Of one fusion XLA takes the first that matches, of whichever build it is."""
+    there = [replace(one, versions=replace(one.versions, codegen="0" * 16)) for one in read(LOAD_OF[ONE]).entries]
+    write(there, suite / "tuned.pb", Format.NEW_BINARY)
+    Ran(suite, "--rewarm-autotune-dump=tuned.pb", "-k", "test_one")
+    found = read(suite / "tuned.pb").entries
+    own = {one.versions.codegen for one in read(LOAD_OF[ONE]).entries}
+    assert [one.versions.codegen in own for one in found] == [True, False] * len(there)
 
 
 @pytest.mark.parametrize("more", [[], ["-n", "1"]], ids=["alone", "xdist"])

@@ -45,7 +45,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """
     said = early_config.known_args_namespace
     load, dump = getattr(said, "rewarm_autotune_load", None), getattr(said, "rewarm_autotune_dump", None)
-    if load or dump:
+    if load is not None or dump is not None:
         early_config.pluginmanager.register(_begun(early_config, load, dump), _NAME)
 
 
@@ -54,6 +54,9 @@ def _begun(config: pytest.Config, load: str | None, dump: str | None) -> _Tuning
     from rewarm.autotune import in_tests, xla_flags
     from rewarm.errors import RewarmError
 
+    for option, said in ((_LOAD, load), (_DUMP, dump)):
+        if said is not None and not said.strip():
+            raise pytest.UsageError(f"rewarm: {option}: expected a path after it, found an empty value")
     environment = settings.child_environment(None, stats="")
     try:
         target = _path(config, dump, environment, is_input=False) if dump else None
@@ -131,7 +134,7 @@ class _Tuning:
         if not entries:
             self._lines.append(f"no test tuned anything: {self._dump} was not written")
             return
-        count = self._run.dump(self._dump, entries)
+        count = self._run.dump(self._dump, entries, gathered.entries)
         self._lines.append(f"{self._dump} has {_many(count, 'result')}, {len(gathered.entries)} of them tuned here")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -436,6 +436,16 @@ def test_deterministic_operations_may_keep_xla_from_what_is_pinned(bench: Bench,
     assert "or xla_gpu_deterministic_ops keeps XLA from taking the result: %" in answer.error
 
 
+def test_a_lock_decides_the_formats_for_a_program_that_asks_for_others(bench: Bench, tmp_path: Path) -> None:
+    """`lock --check` says so, too (`test_tuning_coverage`)."""
+    if len({one.family for one in bench.build.formats}) == 1:
+        pytest.skip("there is one generation of formats")
+    options = {"xla_gpu_use_new_autotune_cache_format": False}
+    path = locked(bench, tmp_path, "dot_tanh_64x64")
+    answer = bench.compile(Machine.named("one", tmp_path), options, REWARM_AUTOTUNE_LOCK=path)
+    assert (answer.error, answer.tuned, answer.state) == ("", True, "complete")
+
+
 @pytest.mark.parametrize("wrong", ["nothing there", "another device", "user's own file"])
 def test_a_lock_that_cannot_be_used_is_one_clear_error(wrong: str, bench: Bench, tmp_path: Path) -> None:
     path, options = locked(bench, tmp_path, "dot_tanh_64x64"), dict[str, Any]()

@@ -6,6 +6,7 @@ their tuning, in a place that the test fills. Store, headers, policy and backgro
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ assert tuning.refreshed(30)
 print(json.dumps([record for _, record in tuning.recorded()]))
 """
 OFF = {"XLA_FLAGS": "--xla_gpu_autotune_level=0"}
+DETERMINISTIC = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true"}
+STATUS = """
+import sys
+from rewarm.cli import main
+sys.argv = ["rewarm", "autotune", "status", "--dir", sys.argv[1], *sys.argv[2:]]
+main()
+"""
 
 
 @pytest.fixture
@@ -100,6 +108,18 @@ def test_incomplete_tuning_is_never_served_where_complete_tuning_is_at_hand(
     assert list(cache.glob("quarantine/*")) == []
 
 
+def test_more_results_are_no_reason_where_xla_would_not_take_them(program: Program, cache: Path, place: Place) -> None:
+    """From JAX 0.11 on, where operations must be deterministic: it would be compiled for nothing at each start."""
+    takes = tuple(map(int, importlib.metadata.version("jax").split(".")[:2])) < (0, 11)
+    assert asked(program(PROGRAM, REWARM_DIR=str(cache), **DETERMINISTIC))[1] == 1
+    assert tuning_of(cache)["state"] == ("incomplete" if takes else "deterministic")
+    place.add(read(SAMPLES).entries)
+    assert asked(program(PROGRAM, REWARM_DIR=str(cache), **DETERMINISTIC))[:2] == ((0, 1) if takes else (1, 0))
+    if not takes:
+        told = json.loads(program(STATUS, str(cache), "--json").out)
+        assert (told["counts"]["deterministic"], told["outdated"]) == (1, 0)
+
+
 def test_serve_serves_it(program: Program, cache: Path, place: Place) -> None:
     place.prepare()
     program(PROGRAM, REWARM_DIR=str(cache), **OFF)
@@ -126,21 +146,16 @@ def test_status_lists_executables_by_their_tuning(program: Program, cache: Path,
     program(PROGRAM, REWARM_DIR=str(cache), **OFF)
     program(PROGRAM, REWARM_DIR=str(cache))
     place.add(read(SAMPLES).entries)
-    status = """
-import sys
-from rewarm.cli import main
-sys.argv = ["rewarm", "autotune", "status", "--dir", sys.argv[1], *sys.argv[2:]]
-main()
-"""
-    told = json.loads(program(status, str(cache), "--json").out)
-    assert told["counts"] == {"complete": 1, "incomplete": 1, "unknown": 0, "none": 0, "unsaid": 0}
+    told = json.loads(program(STATUS, str(cache), "--json").out)
+    expected = {"complete": 1, "incomplete": 1, "deterministic": 0, "unknown": 0, "none": 0, "unsaid": 0}
+    assert told["counts"] == expected
     assert told["outdated"] == 1
     rows = {row["state"]: row for row in told["executables"]}
     assert rows["complete"]["outdated"] is None
     assert "there are 2 now" in rows["incomplete"]["outdated"]
-    only = json.loads(program(status, str(cache), "--json", "--outdated").out)["executables"]
+    only = json.loads(program(STATUS, str(cache), "--json", "--outdated").out)["executables"]
     assert [row["state"] for row in only] == ["incomplete"]
-    text = program(status, str(cache)).out
+    text = program(STATUS, str(cache)).out
     assert "incomplete, outdated" in text
     assert text.splitlines()[-1] == "2 executables: 1 complete, 1 incomplete; 1 would be compiled better now"
     assert [one.name for one in places(cache)] == [place.name]

@@ -64,6 +64,17 @@ def other_formats() -> Iterator[Any]:
     yield rewarm.Program(mlp, shape(SIZE, SIZE), shape(SIZE, SIZE), compiler_options=options)
 
 
+def with_caches() -> Iterator[Any]:
+    """A plan that turns caches on, as a user's file may when it is imported, and names a place for tuning."""
+    folder = os.environ["PLAN_CACHES"]
+    rewarm.enable(f"{folder}/rewarm")
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", f"{folder}/jax")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    options = {"xla_gpu_per_fusion_autotune_cache_dir": "/nowhere", "xla_gpu_autotune_level": 0}
+    yield rewarm.Program(mlp, shape(SIZE, SIZE), shape(SIZE, SIZE), compiler_options=options)
+
+
 def nothing_at_all() -> list[Any]:
     return []
 

@@ -21,6 +21,7 @@ from tuning_samples import NEW, OLD, SAMPLES, legacy_entry, target, triton_resul
 from conftest import Run, clean_environment, execute
 from rewarm.autotune import lock, lock_file
 from rewarm.autotune.formats import (
+    BUILDS,
     Family,
     Format,
     Header,
@@ -36,6 +37,7 @@ from rewarm.autotune.formats import (
 )
 from rewarm.autotune.locating import place_of
 from rewarm.autotune.merging import merge
+from rewarm.autotune.selecting import codegens
 from rewarm.store.local import TAG_NAME
 
 MLP, DOT = NEW / "mlp_128x128", NEW / "dot_tanh_64x64"
@@ -204,6 +206,10 @@ def test_validate_for_a_build_and_a_device() -> None:
 
 def test_validate_of_nothing_is_no_success(tmp_path: Path) -> None:
     assert autotune("validate", tmp_path).code == 1
+    (tmp_path / "cache" / "autotune").mkdir(parents=True)
+    (tmp_path / "cache" / TAG_NAME).touch()
+    done = autotune("validate", "--dir", tmp_path / "cache")
+    assert (done.code, done.out) == (1, "no entries: there is nothing to check, which is no success\n")
     (tmp_path / "head.textproto").write_text("version: 3\n")
     done = autotune("validate", tmp_path / "head.textproto")
     assert (done.code, "header-only" in done.out) == (1, True)
@@ -271,6 +277,120 @@ def test_merge_tells_what_lost_and_why(tmp_path: Path) -> None:
     for number, order in enumerate([[*sets, bad], [sets[1], bad, sets[2], sets[0]]]):
         autotune("merge", *order, "-o", tmp_path / f"order-{number}.textproto")
         assert (tmp_path / f"order-{number}.textproto").read_bytes() == (tmp_path / "out.textproto").read_bytes()
+
+
+def two_of_one_fusion(folder: Path) -> tuple[Path, Path]:
+    """What this build made, and what it finds by the loose rule alone: by key and content that would come first."""
+    own = new_one(0, 3)
+    loose = replace(new_one(0, 0), versions=Versions(codegen="0" * 16, backend=own.versions.backend))
+    return put(folder / "own.pb", [own], Format.NEW_BINARY), put(folder / "old.pb", [loose], Format.NEW_BINARY)
+
+
+def test_merge_puts_what_a_build_finds_strictly_before_what_it_finds_loosely(tmp_path: Path) -> None:
+    own, old = two_of_one_fusion(tmp_path)
+    ours = read(own).entries
+    for order in ((own, old), (old, own)):
+        known = told("merge", *order, "-o", tmp_path / "a.pb", "--force", "--jax", "0.12.0.1", "--target", "h200")
+        assert (known["entries"], known["ambiguous"]) == (1, 0)
+        assert known["conflicts"][0]["lost"][0]["why"].startswith("made elsewhere")
+        assert read(tmp_path / "a.pb").entries == ours
+        done = autotune("merge", *order, "-o", tmp_path / "b.pb", "--force")
+        assert "1 fusions have several entries" in done.out
+        assert read(tmp_path / "b.pb").entries[:1] == ours
+        lock_options = ("--jax", "0.12.0.1", "--target", "h200", "--force", "-o", tmp_path / "a.lock")
+        assert autotune("lock", *order, *lock_options).code == 0
+        assert lock_file.read(tmp_path / "a.lock").entries == ours
+    known = told("merge", own, old, "-o", tmp_path / "folder", "--lossy", "--jax", "0.12.0.1")
+    assert known["ambiguous"] == 0
+    assert read(tmp_path / "folder").entries == ours
+
+
+def test_import_puts_nothing_over_what_the_places_build_made(tmp_path: Path) -> None:
+    own, old = two_of_one_fusion(tmp_path)
+    for number, order in enumerate(((own, old), (old, own), (own, old, old))):
+        root = tmp_path / f"cache{number}"
+        for one in order:
+            assert autotune("import", one, "--for-build", "jax-0.12.0.1", "--dir", root).code == 0
+        (place,) = (root / "autotune").glob("jax-*")
+        assert read(place / "xla").entries == read(own).entries
+
+
+def test_prune_takes_out_what_a_build_never_comes_to(tmp_path: Path) -> None:
+    own, old = two_of_one_fusion(tmp_path)
+    gone = replace(new_one(0, 2), versions=Versions(codegen="1" * 16, backend="0" * 40))
+    for first, second in ((own, old), (old, own)):
+        file = put(tmp_path / "a.pb", [*read(first).entries, gone, *read(second).entries], Format.NEW_BINARY)
+        assert len(told("prune", file, "--jax", "0.12.0.1", "--dry-run")[0]["dropped"]) == 1
+        found = told("prune", file, "--jax", "0.12.0.1", "--target", "h200")
+        assert {one["why"] for one in found[0]["dropped"]} == {
+            *("of another build", "another entry for the fusion is nearer to the build that is served"),
+        }
+        assert read(file).entries == read(own).entries
+        done = autotune("validate", file, "--jax", "0.12.0.1", "--target", "h200")
+        assert done.out == "1 entries, no findings\n"
+
+
+def test_prune_for_several_builds_keeps_what_each_of_them_takes(tmp_path: Path) -> None:
+    new, other = new_one(0, 0), new_one(0, 1)
+    of_011 = Versions(codegen=min(codegens(BUILDS[2], H200)), backend=BUILDS[2].backend_versions["TRITON"])
+    loose = replace(new_one(0, 3), versions=Versions(codegen="0" * 16, backend=new.versions.backend))
+    file = put(tmp_path / "a.pb", [replace(other, versions=of_011), loose, new], Format.NEW_BINARY)
+    found = told("prune", file, "--jax", "0.12.0.1", "--jax", "0.11.2", "--target", "h200")
+    assert [one["why"].split(" ")[0] for one in found[0]["dropped"]] == ["another"]
+    assert read(file).entries == (replace(other, versions=of_011), new)
+
+
+def test_a_link_is_followed_whatever_is_written(tmp_path: Path) -> None:
+    """What is behind it is what XLA reads; a file that took its place would leave that as it was."""
+    (tmp_path / "kept").mkdir()
+    target_file, link = tmp_path / "kept" / "all.textproto", tmp_path / "link.textproto"
+    entries = [legacy_one(0, 0), legacy_one(1, 0), legacy_entry(triton_result(num_warps=3))]
+    put(target_file, entries, Format.LEGACY_TEXT)
+    target_file.chmod(0o640)
+    link.symlink_to("kept/all.textproto")
+    assert autotune("prune", link).code == 0
+    assert (link.is_symlink(), set(read(target_file).entries)) == (True, set(entries[:2]))
+    assert stat.S_IMODE(target_file.stat().st_mode) == 0o640
+    done = autotune("merge", MLP / "legacy_load.pb", "-o", link)
+    assert (done.code, "--force replaces it" in done.err) == (1, True)
+    assert autotune("merge", MLP / "legacy_load.pb", "-o", link, "--force").code == 0
+    assert autotune("convert", MLP / "legacy_load.pb", "-o", link, "--force").code == 0
+    assert (link.is_symlink(), read(target_file).entries) == (True, read(MLP / "legacy_load.pb").entries)
+    lock_options = ("--jax", "0.12.0.1", "--target", "h200", "--force", "-o", link)
+    assert autotune("lock", DOT / "new_dir", *lock_options).code == 0
+    assert link.is_symlink()
+    assert lock_file.read(target_file).entries
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["kept", "link.textproto"]
+
+
+@pytest.mark.parametrize("name", ["a.pb", "folder"])
+def test_what_a_link_leads_to_is_made_where_it_may_be(name: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, behind = tmp_path / name, tmp_path / "there" / "x.pb"
+    link.symlink_to("there/x.pb")
+    done = autotune("merge", MLP / "new_dir", "-o", link)
+    assert (done.code, "--force" in done.err, link.is_symlink()) == (1, True, True)
+    assert autotune("merge", MLP / "new_dir", "-o", link, "--force").code == 0
+    assert (link.is_symlink(), read(behind).entries) == (True, read(MLP / "new_dir").entries)
+    assert behind.is_dir() == (name == "folder")
+    assert autotune("merge", DOT / "new_dir", "-o", link, "--force").code == 0
+    assert (link.is_symlink(), read(behind).entries) == (True, read(DOT / "new_dir").entries)
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([name, "there"])
+
+
+def test_an_output_without_a_name_is_wrong_usage(tmp_path: Path) -> None:
+    shutil.copytree(DOT / "new_dir", tmp_path / "new", copy_function=shutil.copyfile)
+    for command in ("merge", "convert"):
+        done = autotune(command, MLP / "new_dir", "-o", "", "--force", cwd=tmp_path / "new")
+        assert (done.code, "-o: expected a file or folder" in done.err) == (2, True)
+    assert snapshot(tmp_path / "new") == snapshot(DOT / "new_dir")
+
+
+def test_a_link_to_itself_is_no_place(tmp_path: Path) -> None:
+    (tmp_path / "a.pb").symlink_to("a.pb")
+    done = autotune("merge", MLP / "new_dir", "-o", tmp_path / "a.pb", "--force")
+    assert (done.code, "leads back to itself" in done.err) == (1, True)
+    assert (tmp_path / "a.pb").is_symlink()
 
 
 def test_merge_needs_to_be_told_the_family_of_a_mixture(tmp_path: Path) -> None:

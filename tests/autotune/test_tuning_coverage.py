@@ -16,7 +16,7 @@ from tuning_samples import BODY, legacy_entry, new_entry, target, triton_result
 
 from conftest import Run, clean_environment, execute
 from cuda_compilers import Compiler, ask_child, compiled, jax_version, wanted
-from rewarm.autotune import lock_file, targets
+from rewarm.autotune import lock_file, targets, xla_flags
 from rewarm.autotune.coverage import (
     Needed,
     Reader,
@@ -47,6 +47,7 @@ from rewarm.autotune.formats.writing import contents, fusion_path
 from rewarm.autotune.locating import place_of
 from rewarm.autotune.sources import Loaded
 from rewarm.jax_adapter import plans
+from rewarm.jax_adapter.plan_coverage import Checked, Failure, family_to_lock
 
 PLANS = Path(__file__).with_name("coverage_plans.py")
 H200, A100 = target("h200"), target("a100")
@@ -329,12 +330,83 @@ def test_a_plan_compiles_for_the_attached_devices(capsys: pytest.CaptureFixture[
     assert "it has mlp, named" in capsys.readouterr().err
 
 
+def test_a_plan_is_compiled_whatever_caches_there_are(tmp_path: Path) -> None:
+    """XLA tunes nothing for a program that is found: neither the environment nor the plan turns a cache on."""
+    said = {
+        **{"REWARM": "1", "REWARM_DIR": str(tmp_path / "rewarm"), "PLAN_CACHES": str(tmp_path), "PLAN_SIZE": "32"},
+        **{"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"},
+    }
+    for plan in ("small", "with_caches"):
+        command = [sys.executable, "-W", "ignore", "-m", "rewarm.jax_adapter.plans", f"{PLANS}:{plan}"]
+        done = execute(command, env=clean_environment(**said), cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert done.out.startswith("mlp: compiled in ")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_says_what_a_program_that_did_not_compile_needs() -> None:
+    judged = judge([GEMM], [loaded(fresh(), new_entry(), fresh(device=A100.fingerprint))], NEW)
+    assert {one.reason for one in judged.surplus} == {Reason.NOT_NEEDED, Reason.OTHER_GPU}
+    whole = Checked.of(judged, (), (), is_whole=True)
+    assert (whole.coverage, whole.unjudged) == (judged, 0)
+    failed = (Failure("step", "it does not", with_entries=False),)
+    for done in (Checked.of(judged, (), failed, is_whole=True), Checked.of(judged, (), (), is_whole=False)):
+        assert [one.reason for one in done.coverage.surplus] == [Reason.OTHER_GPU]
+        assert done.unjudged == 1
+
+
+def test_a_lock_is_made_in_the_formats_that_flags_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [loaded(fresh(), legacy_entry())]
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert family_to_lock(known_build(), both) is Family.NEW
+    assert family_to_lock(known_build(), [loaded(legacy_entry())]) is Family.LEGACY
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_use_new_autotune_cache_format=false")
+    assert family_to_lock(known_build(), both) is Family.LEGACY
+    assert family_to_lock(known_build("0.10.2"), both) is Family.LEGACY
+
+
 # With the real compiler.
 
 
 @pytest.fixture(scope="module")
 def compiler() -> Compiler:
     return wanted()
+
+
+# What the command of `check` runs, with a described GPU in the place of an attached one.
+ON_DESCRIBED = """
+import sys, jax
+from jax.experimental import topologies
+from rewarm.jax_adapter import plans
+described = topologies.get_topology_desc(platform="cuda", target_config=open(sys.argv[1]).read(), topology="1x1x1")
+jax.devices = lambda: list(described.devices)
+sys.exit(plans.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.contract
+def test_results_land_where_the_command_says(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
+    """XLA finds there what it is told to have, whatever JAX's cache and the plan's options name."""
+    (tmp_path / "target").write_text(targets.description("h200", jax_version()))
+    (tmp_path / "caches").mkdir()
+    said = {
+        **{
+            "REWARM_DIR": str(tmp_path / "caches" / "rewarm"),
+            "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "caches/jax"),
+        },
+        **{"PLAN_CACHES": str(tmp_path / "caches"), "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "all"},
+    }
+    for folder, code in ((tuned, 0), (tmp_path / "none", 1)):
+        folder.mkdir(exist_ok=True)
+        flags = f"--{xla_flags.DIRECTORY}={folder} --{xla_flags.REQUIRE}=true"
+        for plan in ("small", "with_caches"):
+            arguments = (str(tmp_path / "target"), f"{PLANS}:{plan}")
+            done = compiler.run(ON_DESCRIBED, tmp_path, *arguments, XLA_FLAGS=flags, **said)
+            assert done.code == code, done.err
+            assert ("No cached config found" in done.err) is (code == 1)
+    assert list((tmp_path / "caches").iterdir()) == []
+    assert checked(compiler, tmp_path, "with_caches", tuned, **said)[0] == 0
+    assert list((tmp_path / "caches").iterdir()) == []
 
 
 def rewarm(compiler: Compiler, folder: Path, *arguments: str, **extra: str) -> Run:
@@ -433,6 +505,45 @@ def test_what_is_said_to_be_covered_is_what_xla_takes(compiler: Compiler, tuned:
 
 
 @pytest.mark.contract
+def test_the_command_compiles_as_the_check_does(compiler: Compiler, tmp_path: Path) -> None:
+    """With the flags that make the fusions what they are, and without those that would keep XLA from tuning there."""
+    lacking = tmp_path / "lacking"
+    lacking.mkdir()
+    kept, *others = (
+        "--xla_gpu_enable_triton_gemm=true",
+        "--xla_gpu_autotune_level=0",
+        "--xla_gpu_require_complete_aot_autotune_results=true",
+        "--xla_dump_to=/nowhere",
+        "--xla_gpu_per_fusion_autotune_cache_dir=/nowhere",
+    )
+    flags = f"--xla_gpu_cuda_data_dir={compiler.toolkit} {kept}"
+    _, answer = checked(compiler, tmp_path, "small", lacking, XLA_FLAGS=" ".join([kept, *others]))
+    assert answer["counts"]["missing"] >= 1
+    place = f"--xla_gpu_per_fusion_autotune_cache_dir={lacking}"
+    assert answer["command"].startswith(f"XLA_FLAGS='{flags} {place}' python -m rewarm.jax_adapter.plans ")
+    arguments = ("check", f"{PLANS}:small", "--target", "h200", "--dir", str(tmp_path), "--json")
+    answer = json.loads(rewarm(compiler, tmp_path, *arguments, XLA_FLAGS=kept).out)
+    assert answer["command"].startswith(f"XLA_FLAGS='{flags}' rewarm autotune run --dir {tmp_path} -- python -m ")
+    if known_build(jax_version()).minor < (0, 11):  # later ones cannot compile it without a GPU
+        done = rewarm(compiler, tmp_path, *arguments[:-1], XLA_FLAGS="--xla_gpu_deterministic_ops=true")
+        assert "No command tunes what is missing: with xla_gpu_deterministic_ops in XLA_FLAGS" in done.out
+
+
+@pytest.mark.campaign
+def test_entries_of_programs_that_were_not_compiled_are_not_said_to_serve_nothing(
+    compiler: Compiler, tuned: Path, tmp_path: Path
+) -> None:
+    count = len(files(tuned))
+    for plan, more, size in (("does_not_compile", (), "1152"), ("two", ("--only", "named"), "1024")):
+        code, answer = checked(compiler, tmp_path, plan, tuned, *more, PLAN_SIZE=size)
+        assert code == 1
+        assert (answer["surplus"], answer["unjudged"]) == ([], count)
+    arguments = ("check", f"{PLANS}:two", "--target", "h200", "--cache", str(tuned), "--only", "named")
+    said = f"{count} entries serve none of what was compiled, which was not the whole plan"
+    assert said in rewarm(compiler, tmp_path, *arguments).out
+
+
+@pytest.mark.contract
 def test_planted_cases(compiler: Compiler, tuned: Path, tmp_path: Path) -> None:
     """A changed model, another GPU, another build, a corrupt file and surplus entries, told apart."""
     family = Family(read(tuned).format.family if read(tuned).format else Family.NEW)
@@ -485,7 +596,7 @@ def test_what_xla_would_not_take_is_not_covered(compiler: Compiler, tuned: Path,
         code, answer = checked(compiler, tmp_path, "small", swapped)
         assert code == 1
         assert states(answer).count(("stale", "corrupt")) == 2
-        assert answer["command"].startswith(f"mkdir {swapped}.corrupt && mv -- {one} {other} {swapped}.corrupt && ")
+        assert answer["command"].startswith(f"mkdir {swapped}.corrupt && mv -- {one} {other} {swapped}.corrupt && XLA")
     form = Format.NEW_BINARY if family is Family.NEW else Format.LEGACY_BINARY
     path = tmp_path / "results.pb"
     write([fresh() if family is Family.NEW else legacy_entry()], path, form)
@@ -493,7 +604,7 @@ def test_what_xla_would_not_take_is_not_covered(compiler: Compiler, tuned: Path,
     code, answer = checked(compiler, tmp_path, "small", path)
     assert code == 1
     tuned_anew = tmp_path / "results.tuned.pb"
-    assert answer["command"].startswith(f"XLA_FLAGS=--xla_gpu_dump_autotune_results_to={tuned_anew} python -m ")
+    assert f" --xla_gpu_dump_autotune_results_to={tuned_anew}' python -m " in answer["command"]
     assert "load_autotune" not in answer["command"]
 
 
@@ -510,7 +621,7 @@ def test_the_managed_directory_is_what_is_checked_by_default(compiler: Compiler,
         arguments = ("check", f"{PLANS}:small", "--target", "h200", "--dir", str(root), "--json")
         answer = json.loads(rewarm(compiler, tmp_path, *arguments).out)
         assert {one["state"] for one in answer["fusions"]} == {state}, answer
-    assert answer["command"].startswith(f"rewarm autotune run --dir {root} -- python -m rewarm.jax_adapter.plans ")
+    assert f" rewarm autotune run --dir {root} -- python -m rewarm.jax_adapter.plans " in answer["command"]
     assert answer["command"].endswith("--only mlp")
 
 
@@ -531,6 +642,26 @@ def test_another_build_is_told_from_another_model(compiler: Compiler, tuned: Pat
     assert code == 1
     assert set(states(answer)) == {("stale", "other XLA build")}
     assert all("loose rule does not match either" in one["words"] for one in answer["fusions"])
+
+
+@pytest.mark.contract
+def test_a_lock_decides_the_formats_for_programs_that_ask_for_others(
+    compiler: Compiler, tuned: Path, tmp_path: Path
+) -> None:
+    """As in a run with the lock in force (`test_tuning_directories`)."""
+    if len({one.family for one in known_build(jax_version()).formats}) == 1:
+        pytest.skip("there is one generation of formats")
+    held, plan = tmp_path / "tuning.lock", f"{PLANS}:other_formats"
+    done = rewarm(compiler, tmp_path, "lock", plan, str(tuned), "--target", "h200", "-o", str(held))
+    assert done.code == 0, done.out
+    assert lock_file.read(held).family is Family.NEW
+    assert rewarm(compiler, tmp_path, "lock", plan, "--check", str(held)).code == 0
+    assert checked(compiler, tmp_path, "other_formats", held)[0] == 0
+    flags = "--xla_gpu_use_new_autotune_cache_format=false"  # nor do these decide, and the command has the lock's
+    code, answer = checked(compiler, tmp_path, "other_formats", held, PLAN_SIZE="1152", XLA_FLAGS=flags)
+    assert (code, answer["family"], answer["failures"]) == (1, "new", [])
+    assert "use_new_autotune_cache_format" not in answer["command"]
+    assert answer["command"].count("XLA_FLAGS=") == 3
 
 
 @pytest.mark.campaign

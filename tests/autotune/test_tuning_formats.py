@@ -16,7 +16,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from tuning_samples import BODY, NEW, OLD, PROGRAMS, files_of, filled, json_of, legacy_entry, new_entry, seeds, target
+from tuning_samples import (
+    BODY,
+    NEW,
+    OLD,
+    PROGRAMS,
+    files_of,
+    filled,
+    json_of,
+    legacy_entry,
+    new_entry,
+    seeds,
+    target,
+    triton_result,
+)
 
 from conftest import clean_environment, first
 from rewarm.autotune.formats import (
@@ -191,7 +204,7 @@ def test_a_file_is_written_with_unknown_fields_left_out_only_where_that_is_allow
     [
         (b"version: 3\nresults {\n  foo: 1\n}\n", (3, 3), "unknown-name", ["device", "foo"]),
         (b"version: 3\nresults { result { triton {\n block_m: x } } }", (3, 11), "text", ["integer"]),
-        (b"version: 3\nresults {\n  device: 'a'\n", (3, 11), "text", ["Expected"]),
+        (b"version: 3\nresults {\n  device: 'a'\n", (3, 11), "text", ['here "}", found the end of the text']),
         (b"version: 3\nresults { device: 'a' device: 'b' }", (2, 31), "text", ["multiple"]),
         (b"version: 99999999999", (1, 10), "text", ["range"]),
         (b"version: 3\n# \xff\n", (2, 3), "text", ["UTF-8", "0xff"]),
@@ -577,7 +590,14 @@ def test_one_directory_has_room_for_one_environment() -> None:
     done = convert(entries, Format.NEW_DIRECTORY, build=build_of("0.12.0.1"), device=target("h200"))
     assert done.entries == (new_entry(),)
     assert len(done.findings) == 2
-    assert convert(entries, Format.NEW_DIRECTORY).entries == (other,)
+    assert convert(entries, Format.NEW_DIRECTORY).entries == (stale,)  # as XLA, which takes the first that matches
+    loose = replace(stale, versions=replace(stale.versions, backend=new_entry().versions.backend))
+    known = {"build": build_of("0.12.0.1"), "device": target("h200")}
+    assert convert([stale, loose], Format.NEW_DIRECTORY, **known).entries == (loose,)
+    assert convert([loose, new_entry()], Format.NEW_DIRECTORY, **known).entries == (new_entry(),)
+    other_tiles = message_class("xla.autotuner.BackendConfig")(triton=triton_result(block_m=16).triton)
+    again = replace(loose, config=new_entry(other_tiles).config)
+    assert convert([loose, again], Format.NEW_DIRECTORY, **known).entries == (again,)  # of one key the last
 
 
 def test_legacy_entries_become_the_new_ones_that_the_compiler_took() -> None:

@@ -30,7 +30,7 @@ from compiler_entries import (
 
 from conftest import execute
 from cuda_compilers import Compiler, compiled, jax_version
-from rewarm.autotune import targets
+from rewarm.autotune import states, targets, xla_flags
 from rewarm.autotune.coverage import Reader, Reason, State, Verdict, directory_format, judge
 from rewarm.autotune.formats import Family, Format, TuningEntry, Versions, read, validate
 from rewarm.autotune.sources import load
@@ -79,10 +79,12 @@ def test_where_operations_must_be_deterministic_triton_may_be_off(
     """XLA passes Triton's entries over as if there were none. `check` never says covered then, and says why."""
     family = build().default
     path = tuned(asked, family, tmp_path)
-    one = {"program": PROGRAM, "options": {**options(path, family), DETERMINISTIC: True}}
-    (answer,) = asked_of_xla(compiler, tmp_path, one)
-    assert answer["error"].count("NOT_FOUND") == TRITON_IS_OFF
-    assert (TILES in answer["tiles"]) is not TRITON_IS_OFF
+    for name in xla_flags.DETERMINISTIC:
+        one = {"program": PROGRAM, "options": {**options(path, family), name: True}}
+        (answer,) = asked_of_xla(compiler, tmp_path, one)
+        assert answer["error"].count("NOT_FOUND") == TRITON_IS_OFF
+        assert (TILES in answer["tiles"]) is not TRITON_IS_OFF
+        assert states.obeys({name: True}, jax_version()) is not TRITON_IS_OFF
     code, told = checked(compiler, tmp_path, path, f"--{DETERMINISTIC}=true")
     assert told["complete"] is not TRITON_IS_OFF
     assert code == TRITON_IS_OFF

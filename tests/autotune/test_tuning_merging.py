@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -14,14 +15,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_many import legacy_one, new_one, of_writer
-from tuning_samples import NEW, json_of, legacy_entry, new_entry, triton_result
+from tuning_samples import NEW, json_of, legacy_entry, new_entry, target, triton_result
 
 from conftest import clean_environment
-from rewarm.autotune.formats import Source, TuningEntry, Versions, build_of, fusion_path, read, with_keys
+from rewarm.autotune import merging
+from rewarm.autotune.formats import (
+    Device,
+    Family,
+    Format,
+    Source,
+    TuningEntry,
+    Versions,
+    build_of,
+    fusion_path,
+    read,
+    with_keys,
+    write,
+)
 from rewarm.autotune.formats.protobuf import message_class
 from rewarm.autotune.locating import place_of, places
-from rewarm.autotune.merging import better, is_sound, merge, slot
+from rewarm.autotune.merging import Reader, better, is_sound, merge, slot
 from rewarm.autotune.places import Place
+from rewarm.autotune.selecting import codegens
 
 BUILD = build_of("0.12.0.1")
 UNSOUND = triton_result(num_warps=3)
@@ -48,7 +63,28 @@ def some_entries() -> list[TuningEntry]:
     return made
 
 
-SOME = some_entries()
+def of_builds() -> list[TuningEntry]:
+    """New entries that one build finds strictly, loosely and not at all, or that nobody knows the maker of."""
+    its = new_one(0, 1).versions.backend
+    loose, unknown = Versions(codegen=OLDER, backend=its), Versions(codegen="0" * 16, backend=its)
+    gone, nobody = Versions(codegen=OLDER, backend="0" * 40), Versions(codegen="1" * 16, backend="0" * 40)
+    told = [new_one(0, 1).versions, loose, unknown, gone, nobody, Versions(backend=its), Versions(codegen="2" * 16)]
+    found = [replace(new_one(0, choice), versions=versions) for versions in told for choice in (1, 2)]
+    return [*found, *(replace(one, device=target("a100").fingerprint) for one in found[::2])]
+
+
+OLDER = min(codegens(build_of("0.11.2"), target("h200")))  # type: ignore[arg-type]
+SOME = [*some_entries(), *of_builds()]
+# Who reads: nobody that is known, a build, a build on a device, and one whose own versions are known by what it wrote.
+READERS = [
+    Reader(),
+    Reader(BUILD),
+    Reader(BUILD, target("h200")),
+    Reader(BUILD, Device(target("h200").text)),
+    Reader(BUILD, target("h200"), frozenset({"0" * 16})),
+    Reader(own=frozenset({OLDER})),
+]
+readers = st.sampled_from(READERS)
 sets = st.lists(st.sampled_from(SOME), max_size=12)
 
 
@@ -58,8 +94,11 @@ def told(entries: tuple[TuningEntry, ...]) -> list[tuple[TuningEntry, float | No
 
 
 @settings(deadline=None, max_examples=150)
-@given(a=sets, b=sets, c=sets)
-def test_order_and_grouping_change_nothing(a: list[TuningEntry], b: list[TuningEntry], c: list[TuningEntry]) -> None:
+@given(a=sets, b=sets, c=sets, reader=readers)
+def test_order_and_grouping_change_nothing(
+    a: list[TuningEntry], b: list[TuningEntry], c: list[TuningEntry], reader: Reader
+) -> None:
+    merge = functools.partial(merging.merge, **reader._asdict())
     whole = told(merge(a, b, c).entries)
     assert told(merge(merge(a, b).entries, c).entries) == whole
     assert told(merge(a, merge(b, c).entries).entries) == whole
@@ -72,8 +111,10 @@ def test_order_and_grouping_change_nothing(a: list[TuningEntry], b: list[TuningE
 
 
 @settings(deadline=None, max_examples=300)
-@given(a=st.sampled_from(SOME), b=st.sampled_from(SOME), c=st.sampled_from(SOME))
-def test_better_is_a_total_order(a: TuningEntry, b: TuningEntry, c: TuningEntry) -> None:
+@given(a=st.sampled_from(SOME), b=st.sampled_from(SOME), c=st.sampled_from(SOME), reader=readers)
+def test_better_is_a_total_order(a: TuningEntry, b: TuningEntry, c: TuningEntry, reader: Reader) -> None:
+    better = functools.partial(merging.better, reader=reader)
+
     def one(x: TuningEntry, y: TuningEntry) -> tuple[TuningEntry, float | None, Source]:
         return told((better(x, y),))[0]
 
@@ -82,12 +123,13 @@ def test_better_is_a_total_order(a: TuningEntry, b: TuningEntry, c: TuningEntry)
     assert one(better(a, b), c) == one(a, better(b, c))
 
 
-def test_merging_agrees_with_better() -> None:
-    for place in {slot(entry) for entry in SOME}:
-        found = [entry for entry in SOME if slot(entry) == place]
-        ((kept, *rest),) = [told(merge(found).entries)]
+@pytest.mark.parametrize("reader", READERS, ids=range(len(READERS)))
+def test_merging_agrees_with_better(reader: Reader) -> None:
+    for place in {slot(entry, reader.build, reader.device) for entry in SOME}:
+        found = [entry for entry in SOME if slot(entry, reader.build, reader.device) == place]
+        ((kept, *rest),) = [told(merge(found, **reader._asdict()).entries)]
         assert rest == []
-        assert kept == told((functools.reduce(better, found),))[0]
+        assert kept == told((functools.reduce(functools.partial(better, reader=reader), found),))[0]
 
 
 RULES = [
@@ -122,6 +164,37 @@ def test_version_0_is_one_place_with_the_builds_own_only_where_the_build_is_know
     done = merge(pair, build=BUILD)
     assert done.entries == (pair[0],)
     assert done.conflicts[0].lost[0].why.startswith("of version 0")
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (Versions(codegen="0" * 16, backend=new_one(0, 0).versions.backend), "made elsewhere"),
+        (Versions(codegen=OLDER, backend=new_one(0, 0).versions.backend), "of another build"),
+        (Versions(backend=new_one(0, 0).versions.backend), "of another build"),
+    ],
+)
+def test_of_one_fusion_what_a_build_finds_strictly_stays(lost: Versions, why: str) -> None:
+    """XLA takes the first that it finds, however it finds it; neither content nor key may decide that."""
+    for choices in ((0, 3), (3, 0)):
+        own, other = new_one(0, choices[0]), replace(new_one(0, choices[1]), versions=lost)
+        done = merge([other, own], build=BUILD, device=target("h200"))
+        assert (done.entries, done.ambiguous) == ((own,), 0)
+        assert done.conflicts[0].lost[0].why.startswith(why)
+        assert better(other, own, Reader(BUILD)) == own
+        # Where nobody says who reads, nothing is lost, the newest build's comes first, and it is told.
+        done = merge([other, own])
+        assert (done.entries, done.conflicts, done.ambiguous) == ((own, other), (), 1)
+        assert merge([other, own], build=BUILD).entries == (own, other)
+        assert merge([other, own], own=frozenset({lost.codegen}) - {""}).entries[0] == (other if lost.codegen else own)
+
+
+def test_what_a_build_does_not_find_is_no_rival() -> None:
+    own, gone = new_one(0, 0), replace(new_one(0, 1), versions=Versions(codegen=OLDER, backend="0" * 40))
+    assert merge([gone, own], build=BUILD, device=target("h200")).entries == (own, gone)
+    assert merge([gone, own], build=BUILD).ambiguous == 0
+    elsewhere = replace(new_one(0, 1), device=target("a100").fingerprint)
+    assert len(merge([own, elsewhere], build=BUILD, device=target("h200")).entries) == 2
 
 
 def test_results_that_decide_the_same_are_no_conflict() -> None:
@@ -235,3 +308,34 @@ def test_a_place_of_the_cache_takes_the_better_result(tmp_path: Path) -> None:
     place.add([other])
     place.add([one])
     assert place.entries().entries == (best,)
+
+
+@pytest.mark.parametrize("choices", [(0, 3), (3, 0)])
+def test_a_place_keeps_its_own_builds_result_before_one_that_it_finds_loosely(
+    choices: tuple[int, int], tmp_path: Path
+) -> None:
+    own = new_one(0, choices[0])
+    loose = Versions(codegen="0" * 16, backend=own.versions.backend)
+    other = replace(new_one(0, choices[1]), versions=loose)
+    for number, order in enumerate(([own, other], [other, own], [[own, other]])):
+        (tmp_path / str(number)).mkdir()
+        place = place_of(tmp_path / str(number), "jax-0.12.0.1", target("h200").text, Family.NEW)
+        for one in order:
+            place.add(one if isinstance(one, list) else [one])
+        assert place.entries().entries == (own,)
+
+
+def test_a_place_learns_what_its_own_build_writes(tmp_path: Path) -> None:
+    """The codegen version has the host's libraries in it, which nothing else says."""
+    place = place_of(tmp_path, "jax-0.12.0.1", target("h200").text, Family.NEW)
+    assert place.prepare().directory is not None
+    backend = new_one(0, 0).versions.backend
+    for number, choices in enumerate([(0, 3), (3, 0)]):
+        own = replace(new_one(number, choices[0]), versions=Versions(codegen="a" * 16, backend=backend))
+        write([own], place.directory, Format.NEW_DIRECTORY)  # as XLA does
+        for codegen in ("0" * 16, "f" * 16, new_one(0, 0).versions.codegen):
+            other = replace(new_one(number, choices[1]), versions=Versions(codegen=codegen, backend=backend))
+            assert place.add([other], kept=True) == 0
+            assert place_of(tmp_path, "jax-0.12.0.1", target("h200").text, Family.NEW).add([other]) == 0
+    assert [one.versions.codegen for one in place.entries().entries] == ["a" * 16] * 2
+    assert json.loads((place.root / "own.json").read_text())["codegens"] == ["a" * 16]

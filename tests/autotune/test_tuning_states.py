@@ -16,6 +16,12 @@ from rewarm.autotune.states import Conditions, State
         (Conditions(attached=True), State.COMPLETE),
         (Conditions(attached=True, tunes=False), State.INCOMPLETE),
         (Conditions(attached=True, writes=False), State.INCOMPLETE),
+        (Conditions(attached=True, tunes=False, obeys=False), State.DETERMINISTIC),
+        (Conditions(attached=True, tunes=False, obeys=False, required=True), State.COMPLETE),
+        (Conditions(attached=False, tunes=False, obeys=False), State.DETERMINISTIC),
+        (Conditions(attached=False, tunes=False, obeys=False, missing=("a",)), State.DETERMINISTIC),
+        (Conditions(attached=False, tunes=False, obeys=False, missing=()), State.COMPLETE),
+        (Conditions(attached=True, tunes=False, obeys=False, own=True), State.NONE),
         (Conditions(attached=True, tunes=False, required=True), State.COMPLETE),
         (Conditions(attached=False), State.UNKNOWN),
         (Conditions(attached=False, required=True), State.COMPLETE),
@@ -46,6 +52,16 @@ def test_xla_times_nothing_where_it_must_be_deterministic(options: dict[str, Any
     assert states.tunes(options) is tunes
 
 
+@pytest.mark.parametrize(
+    ("jax", "obeys"),
+    [("0.9.2", True), ("0.10.2", True), ("0.11.2", False), ("0.12.0.1", False), ("1.0", False), ("", False)],
+)
+def test_which_builds_take_results_where_they_must_be_deterministic(jax: str, obeys: bool) -> None:
+    assert states.obeys({"xla_gpu_deterministic_ops": True}, jax) is obeys
+    assert states.obeys({"xla_gpu_exclude_nondeterministic_ops": True}, jax) is obeys
+    assert states.obeys({"xla_gpu_autotune_level": 0}, jax)
+
+
 LACKS = {"state": "incomplete", "set": "one", "entries": 2, "missing": ["c", "d"]}
 DOES_NOT_SAY = {"state": "unknown", "set": "one", "entries": 2}
 
@@ -64,6 +80,8 @@ DOES_NOT_SAY = {"state": "unknown", "set": "one", "entries": 2}
         ({**DOES_NOT_SAY, "state": "incomplete"}, "two", "abc", True),
         ({**DOES_NOT_SAY, "state": "complete"}, "two", "abc", False),
         ({**DOES_NOT_SAY, "state": "none"}, "two", "abc", False),
+        ({**DOES_NOT_SAY, "state": "deterministic"}, "two", "abc", False),
+        ({**LACKS, "state": "deterministic"}, "two", "cd", False),
         (None, "two", "abc", False),
         ({}, "two", "abc", False),
     ],
@@ -92,7 +110,7 @@ def test_what_anybody_wrote_into_a_header_does_no_harm(tuning: dict[str, Any]) -
 
 def test_headers_are_counted_by_state() -> None:
     found = states.counts([{"state": "complete"}, {"state": "complete"}, {"state": "x"}, None])
-    assert found == {"complete": 2, "incomplete": 0, "unknown": 0, "none": 0, "unsaid": 2}
+    assert found == {"complete": 2, "incomplete": 0, "deterministic": 0, "unknown": 0, "none": 0, "unsaid": 2}
 
 
 def test_a_long_list_of_what_was_missing_is_cut_and_then_only_the_set_counts() -> None:

@@ -259,7 +259,8 @@ def test_of_two_entries_that_match_the_second_is_told(first: str, tmp_path: Path
     found = [one for one in validate(read(tmp_path / "a.pb"), **known) if one.code == "second-match"]
     assert [(one.place.entry, one.severity) for one in found] == [(3, Severity.WARNING)]
     second = "loose" if first == "strict" else "strict"
-    assert found[0].found == f"another before it: that matches {first}ly, this one {second}ly"
+    assert "it takes entry 2" in found[0].expected
+    assert found[0].found == f"another whose key is before it: that matches {first}ly, this one {second}ly"
     assert "it takes entry 2" in found[0].expected
     # Another GPU's, another file's, or of a build that takes one of them alone: no choice is made.
     assert "second-match" not in codes(validate(read(tmp_path / "a.pb"), **known | {"device": target("a100")}))
@@ -269,6 +270,22 @@ def test_of_two_entries_that_match_the_second_is_told(first: str, tmp_path: Path
     write([loose], tmp_path / "c.pb", Format.NEW_BINARY)
     both = [*read(tmp_path / "b.pb").entries, *read(tmp_path / "c.pb").entries]
     assert "second-match" not in codes(validate(both, **known))
+
+
+def test_where_a_key_is_repeated_what_xla_takes_is_said(tmp_path: Path) -> None:
+    """XLA has the last of equal keys, in the place of the first (`test_tuning_hazards`)."""
+    strict, loose = new_entry(), new_entry(versions=Versions(codegen="0" * 16, backend=new_entry().versions.backend))
+    again = new_entry(config(triton=triton_result(block_m=16).triton))
+    write([strict, loose, again], tmp_path / "a.pb", Format.NEW_BINARY)
+    found = validate(read(tmp_path / "a.pb"), build=build("0.12.0.1"), device=target("h200"))
+    assert [(one.code, one.place.entry) for one in found] == [("duplicate", 1), ("second-match", 2)]
+    assert found[0].found == "another with the same key after it, entry 3, which XLA takes"
+    assert "it takes entry 3" in found[1].expected
+    write([loose, strict, again], tmp_path / "a.pb", Format.NEW_BINARY)
+    found = validate(read(tmp_path / "a.pb"), build=build("0.12.0.1"), device=target("h200"))
+    told = [(one.code, one.place.entry) for one in found]
+    assert told == [("duplicate", 2), ("second-match", 2), ("second-match", 3)]
+    assert "it takes entry 1" in found[1].expected
 
 
 @pytest.mark.parametrize(

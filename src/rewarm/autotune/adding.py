@@ -18,7 +18,7 @@ from rewarm.autotune.formats.findings import Place, error
 from rewarm.autotune.formats.model import Family, TuningEntry
 from rewarm.autotune.formats.reading import read_bytes
 from rewarm.autotune.formats.writing import fusion_path, serialised
-from rewarm.autotune.merging import better
+from rewarm.autotune.merging import Reader, better
 
 
 def refuse_family(entries: Iterable[TuningEntry], family: Family | None, build: str) -> None:
@@ -33,8 +33,8 @@ def refuse_family(entries: Iterable[TuningEntry], family: Family | None, build: 
             raise TuningFormatError(error("other-family", Place(entry.source.path), expected, entry.family.value))
 
 
-def wanted(entries: Iterable[TuningEntry], means: Means) -> dict[str, TuningEntry]:
-    """One result for each file, by the file's path.
+def wanted(entries: Iterable[TuningEntry], means: Means, reader: Reader) -> dict[str, TuningEntry]:
+    """One result for each file, by the file's path: of several the one that is better for whoever reads the place.
 
     Raises:
       TuningFormatError: one does not say what a file's name is made of, or is not sound.
@@ -47,7 +47,7 @@ def wanted(entries: Iterable[TuningEntry], means: Means) -> dict[str, TuningEntr
             raise TuningFormatError(error("unsound", Place(entry.source.path), "a sound entry", why))
         named = _with_version(entry, means.build)
         path = fusion_path(named)
-        found[path] = better(found[path], named) if path in found else named
+        found[path] = better(found[path], named, reader) if path in found else named
     return found
 
 
@@ -58,7 +58,9 @@ def _with_version(entry: TuningEntry, build: Build | None) -> TuningEntry:
     return entry
 
 
-def content(entry: TuningEntry, path: Path, seen: Seen | None, here: TuningEntry | None) -> bytes | None:
+def content(
+    entry: TuningEntry, path: Path, seen: Seen | None, here: TuningEntry | None, reader: Reader
+) -> bytes | None:
     """What a file is to hold; `None`: what it holds.
 
     Args:
@@ -66,6 +68,7 @@ def content(entry: TuningEntry, path: Path, seen: Seen | None, here: TuningEntry
       path: the file.
       seen: what is known of the file, if it is there.
       here: the entry in it, if there is one.
+      reader: who reads the place.
     """
     data = serialised(entry, lossy=True)
     if seen is None:
@@ -73,7 +76,7 @@ def content(entry: TuningEntry, path: Path, seen: Seen | None, here: TuningEntry
     if digest(data) == seen.digest:
         return None
     # A legacy file does not say its key, and one that is compared with it must not either.
-    if here is not None and better(here, next(iter(read_bytes(data, path).entries), here)) == here:
+    if here is not None and better(here, next(iter(read_bytes(data, path).entries), here), reader) == here:
         return None
     return data
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import PurePath
 
-from rewarm.autotune import lock, selecting, targets
+from rewarm.autotune import lock, merging, selecting, targets
 from rewarm.autotune.describing import device_in_words
 from rewarm.autotune.formats import (
     BUILDS,
@@ -41,7 +41,6 @@ from rewarm.autotune.formats import (
     validate,
     with_keys,
 )
-from rewarm.autotune.merging import better
 from rewarm.autotune.sources import Loaded
 
 _CACHES = (Format.NEW_TEXT, Format.NEW_BINARY)
@@ -420,9 +419,9 @@ def _verdict(
     here = found.get((reader.family, needed.fusion(reader.family)), ())
     serving = [one for one in here if not one.reason]
     if serving:
-        best = serving[0]
+        best, nearest = serving[0], merging.Reader(reader.build, reader.device)
         for one in serving[1:]:
-            best = best if better(best.entry, one.entry) == best.entry else one
+            best = best if merging.better(best.entry, one.entry, nearest) == best.entry else one
         return Verdict(needed, State.COVERED, words=best.words, entry=best.entry)
     for reason, state in (
         (Reason.CORRUPT, State.STALE),

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rewarm import locks, small_files
-from rewarm.autotune import merging, sources, tuned_by, xla_flags
+from rewarm.autotune import merging, outputs, sources, tuned_by, xla_flags
 from rewarm.autotune.formats import (
     Build,
     Family,
@@ -48,10 +48,12 @@ from rewarm.autotune.formats import (
     Versions,
     build_of,
     convert,
+    files,
     read,
     write,
 )
 from rewarm.autotune.formats.reading import is_text_name
+from rewarm.autotune.formats.writing import contents
 from rewarm.errors import RewarmError
 
 _FOLDER = "rewarm-tuning-"
@@ -216,15 +218,17 @@ class Run:
 
         Raises:
           TestRunError: something else is there, or results of another family than this run's.
+          OutputError: it is a link that leads to no place.
           OSError: nothing can be written there.
         """
+        target = outputs.followed(path)
         families = {entry.family for entry in (*_there(path), *self.known.given)} | self._writes()
         if len(families) > 1:
             raise TestRunError(
                 f"{path}: expected entries of the family that XLA reads and writes here, found "
                 f"{' and '.join(sorted(families))}; name another file (rewarm autotune convert makes one of the other)"
             )
-        _refuse_folder(path.parent)
+        _refuse_folder(target.parent)
 
     def _writes(self) -> set[Family]:
         """The family that XLA writes here, where that is known."""
@@ -232,19 +236,26 @@ class Run:
             return {Family.NEW}
         return {Family.LEGACY} if installed_build() is not None else set()
 
-    def dump(self, path: Path, entries: tuple[TuningEntry, ...]) -> int:
-        """Add entries to a file, which is made; returns how many are in it then.
+    def dump(self, path: Path, entries: tuple[TuningEntry, ...], tuned: tuple[TuningEntry, ...] = ()) -> int:
+        """Add entries to a file, which is made; returns how many are in it then. Behind a link what it leads to is.
 
         Two who do so at once lose nothing where the file system has locks; where it has none, the later one's stays.
 
+        Args:
+          entries: that are added, those that were loaded among them.
+          tuned: those that this run's XLA wrote itself: of several for one fusion XLA finds them first in the file.
+
         Raises:
           TestRunError: something else is there, or there is nothing to write.
+          OutputError: see `refuse_dump`.
           OSError: it cannot be written.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.parent):
+        target = outputs.followed(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target.parent):
             there = _there(path)
-            merged = merging.merge(entries, there).entries
+            own = frozenset(entry.versions.codegen for entry in tuned if entry.versions.codegen)
+            merged = merging.merge(entries, tuned, there, build=installed_build(), own=own).entries
             families = {entry.family for entry in merged}
             if len(families) != 1:
                 raise TestRunError(
@@ -252,7 +263,10 @@ class Run:
                     f"{' and '.join(sorted(families)) or 'none'}; rewarm autotune convert makes one of the other"
                 )
             formats = (Format.LEGACY_BINARY, Format.LEGACY_TEXT), (Format.NEW_BINARY, Format.NEW_TEXT)
-            return write(merged, path, formats[families == {Family.NEW}][is_text_name(path.name)])
+            form = formats[families == {Family.NEW}][is_text_name(path.name)]
+            ((_, data, count),) = contents(merged, path, form)
+            files.write(target, data)
+            return count
 
     def end(self) -> None:
         """Remove the run's folder. A worker's is its run's to remove."""
@@ -339,6 +353,8 @@ def _loaded(run: Run, load: Path, build: Build | None) -> None:
     if not entries:
         raise TestRunError(run.left_out[0] if run.left_out else f"{load}: expected tuning results, found none")
     run.known = tuned_by.sorted_out(entries)
+    # What this XLA finds first, since a folder has room for one result of each fusion.
+    run.known.given = list(merging.merge(_versioned(run.known.given, build), build=build).entries)
     to = Format.NEW_DIRECTORY if run.way == "directory" else Format.LEGACY_BINARY
     if run.way == "file" and build is None and all(entry.family is Family.NEW for entry in run.known.given):
         to = Format.NEW_BINARY
@@ -452,6 +468,11 @@ def _there(path: Path) -> tuple[TuningEntry, ...]:
         raise TestRunError(f"{path}: expected a file to write, or nothing, found {what}; name another place")
     if not status.st_size:
         return ()
+    if sources.is_lock(path):
+        raise TestRunError(
+            f"{path}: expected a file of XLA's to add to, or nothing, found a lock file, which is written by rewarm "
+            "autotune lock alone; name another file"
+        )
     reading = read(path)
     if reading.is_broken:
         wrong = next(finding for finding in reading.findings if finding.severity is Severity.ERROR)

@@ -4,6 +4,9 @@ Not promised: one step for a folder that replaces another. The old one is moved 
 then the old one's files are removed; killed between the first two, the place is empty and the old folder lies beside
 it, its name beginning with a dot and ending in ".old". Two who replace one folder at once: one of them fails, or the
 later one's stays; none is a mixture.
+
+A link, as the output, is followed: what is behind it is written, or made, and the link stays. Whether something is
+there already is asked of the link, and whether a file is text of its name, as XLA does.
 """
 
 from __future__ import annotations
@@ -85,15 +88,16 @@ def write_whole(
     modes = modes or modes_for(path)
     if not format.is_directory:
         _may_replace_file(path, force)
-        files.write_all([(where, data) for where, data, _ in listed], modes)
+        files.write_all([(followed(where), data) for where, data, _ in listed], modes)
         return sum(count for _, _, count in listed)
     if not listed:
         raise OutputError(f"{path}: no entries to write")
     old = _may_replace_folder(path, force)
+    named, path = path, followed(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent) as name:
         made = Path(name) / "made"
-        files.write_all(((made / where.relative_to(path), data) for where, data, _ in listed), modes)
+        files.write_all(((made / where.relative_to(named), data) for where, data, _ in listed), modes)
         _put(made, path, old)
     return len(listed)
 
@@ -117,6 +121,20 @@ def _with_name(path: Path) -> Path:
     return path if path.name not in ("", "..") else Path(os.path.abspath(path))  # noqa: PTH100 - links stay
 
 
+def followed(path: Path) -> Path:
+    """Where what is to be written at a path lies: behind a link, if there is one. It need not be there.
+
+    Raises:
+      OutputError: the link leads to no place.
+    """
+    if not path.is_symlink():
+        return path
+    behind = Path(os.path.realpath(path))
+    if behind.is_symlink():
+        raise OutputError(f"{path} is a link that leads back to itself; remove it, or name another place")
+    return behind
+
+
 def modes_for(path: Path) -> Modes:
     """The rights that a file at this place has or would get. Not for programs with threads: it sets the umask."""
     mask = os.umask(0o077)
@@ -130,6 +148,7 @@ def modes_for(path: Path) -> Modes:
 
 
 def _may_replace_file(path: Path, force: bool) -> None:
+    followed(path)
     if path.is_dir():
         raise OutputError(f"{path} is a folder, and a file is to be written; name another place, or --to for a folder")
     if os.path.lexists(path) and not force:
@@ -141,6 +160,9 @@ def _may_replace_folder(path: Path, force: bool) -> list[Path]:
     if not os.path.lexists(path):
         return []
     _may_be_a_folder(path, force)
+    path = followed(path)
+    if not path.exists():
+        return []
     there: list[Path] = []
     foreign = _strange(path, there, deep=_DEEPEST) or _foreign(path, there)
     if foreign:
@@ -150,9 +172,13 @@ def _may_replace_folder(path: Path, force: bool) -> list[Path]:
 
 def _may_be_a_folder(path: Path, force: bool) -> None:
     """What a look at the folder alone tells, whatever is in it and however much."""
-    if path.is_symlink() or not path.is_dir():
+    if not followed(path).exists():  # a link to what is not there yet
+        if not force:
+            raise OutputError(f"{path} is a link already, to what is not there; --force makes it")
+        return
+    if not path.is_dir():
         raise OutputError(f"{path} is no folder, and a folder is to be written; name another place")
-    if os.path.ismount(path):
+    if os.path.ismount(followed(path)):
         raise OutputError(f"{path} is where a file system begins, which nothing replaces; name a folder in it")
     if not force:
         with os.scandir(path) as items:

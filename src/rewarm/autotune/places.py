@@ -11,6 +11,7 @@ exists, is a real one, lies where others may not write, and holds no file that i
         aside/          what was not fit to be seen by XLA; nothing is ever deleted there
         batches/        which entries of the store hold results of this place, as names of empty files
         checked.json    what was looked at (`checked.py`)
+        own.json        which codegen versions XLA wrote here (`own_codegens.py`)
         fusions.json    HLO texts of fusions, which XLA's files do not say, as far as anybody said them
         .lock
 
@@ -46,7 +47,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewarm import locks, small_files
-from rewarm.autotune import adding, checked, folders, texts
+from rewarm.autotune import adding, checked, folders, own_codegens, texts
 from rewarm.autotune.build_ids import family_of, jax_of
 from rewarm.autotune.checked import Look, Means, Seen
 from rewarm.autotune.folders import UnusableError, is_settled, usable
@@ -55,6 +56,7 @@ from rewarm.autotune.formats.builds import Build
 from rewarm.autotune.formats.errors import MissingLibraryError
 from rewarm.autotune.formats.model import Family, TuningEntry
 from rewarm.autotune.formats.reading import Reading, read, read_bytes, with_keys
+from rewarm.autotune.merging import Reader
 from rewarm.autotune.texts import Texts, legacy_keys
 from rewarm.sharing import tuning
 from rewarm.small_files import SHARED, Modes
@@ -196,6 +198,9 @@ class Place:
     def add(self, entries: Iterable[TuningEntry], *, kept: bool = False) -> int:
         """Put results here, by the merge rule; returns how many are new, or better than what was here.
 
+        The place's own build is the reader: what XLA itself would write here is not displaced by what this build finds
+        by the loose rule alone, or does not find.
+
         Args:
           entries: any; the fusions' texts of legacy ones stay known.
           kept: they lie in an entry of the store already.
@@ -210,13 +215,16 @@ class Place:
         listed = list(entries)
         adding.refuse_family(listed, family_of(self.build), self.build)
         with self._held():
-            wanted = adding.wanted(listed, self._means())
+            reader = self._reader()
+            wanted = adding.wanted(listed, self._means(), reader)
             self._learn(Texts({}, legacy_keys(wanted)))
             known = self._refresh()
+            if reader != (reader := self._reader()):  # XLA wrote meanwhile, and for the first time
+                wanted = adding.wanted(listed, self._means(), reader)
             written: list[tuple[Path, bytes]] = []
             for path, entry in wanted.items():
                 here = next(iter(self._read(path).entries), None) if path in known else None
-                data = adding.content(entry, self.directory / path, known.get(path), here)
+                data = adding.content(entry, self.directory / path, known.get(path), here, reader)
                 if data is not None:
                     written.append((self.directory / path, data))
             files.write_all(written, self._modes())
@@ -323,6 +331,11 @@ class Place:
         device = keys.Device(self.device) if self.device else None
         return Means(self.known_build, device, *texts.load(self.root), owners)
 
+    def _reader(self) -> Reader:
+        """Who looks here."""
+        device = keys.Device(self.device) if self.device else None
+        return Reader(self.known_build, device, frozenset(own_codegens.load(self.root)))
+
     def _make(self) -> bool:
         """Make the folders; returns whether they can be written to.
 
@@ -366,8 +379,14 @@ class Place:
         }
         self._files, self._settled = files_now, now if is_settled(now) else ()
         if writes and found.changed:
+            self._learn_codegens(known, found)
             self._save(files_now)
         return aside
+
+    def _learn_codegens(self, known: Mapping[str, Seen], found: Look) -> None:
+        """Of results that nobody added through this class (`add` remembers what it wrote): XLA wrote them."""
+        came = (entry for path, entry in found.fresh.items() if not _same(known.get(path), found.files[path]))
+        own_codegens.learn(self.root, {one.versions.codegen for one in came}, self._modes())
 
     def _clean(self, found: Look, writes: bool) -> list[str]:
         if found.bad and not writes:

@@ -25,11 +25,13 @@ from rewarm.autotune.formats import (
     Reading,
     Severity,
     TuningEntry,
+    files,
     validate,
-    write,
 )
-from rewarm.autotune.merging import better, slot
-from rewarm.autotune.outputs import OutputError, modes_for
+from rewarm.autotune.formats.matching import finds
+from rewarm.autotune.formats.writing import contents
+from rewarm.autotune.merging import Reader, better, slot
+from rewarm.autotune.outputs import OutputError, followed, modes_for
 from rewarm.autotune.selecting import WantedDevice, serves
 
 # What makes a file of a folder useless for everyone; one that only this user cannot read may be another's.
@@ -73,8 +75,9 @@ def plan(reading: Reading, *, builds: Sequence[Build] = (), devices: Sequence[De
             dropped.append(Dropped(entry, entry.source.path, why))
         else:
             staying.append(entry)
-    kept, repeated = _one_for_each_place(staying, builds)
-    return Plan(reading, tuple(kept), (*dropped, *repeated))
+    kept, repeated = _one_for_each_place(staying, builds, devices)
+    kept, never = _that_are_taken(kept, builds, devices)
+    return Plan(reading, tuple(kept), (*dropped, *repeated, *never))
 
 
 def _identity(entry: TuningEntry) -> tuple[str, int]:
@@ -116,20 +119,47 @@ def _serves_nobody(entry: TuningEntry, builds: Sequence[Build], devices: Sequenc
 
 
 def _one_for_each_place(
-    entries: Iterable[TuningEntry], builds: Sequence[Build]
+    entries: Iterable[TuningEntry], builds: Sequence[Build], devices: Sequence[Device]
 ) -> tuple[list[TuningEntry], list[Dropped]]:
     """The best of each place, at the place of the first."""
     build = builds[0] if len(builds) == 1 else None
+    reader = Reader(build, devices[0] if len(devices) == 1 else None)
     best: dict[tuple[str, ...], TuningEntry] = {}
     dropped = []
     for entry in entries:
         place = slot(entry, build)
         earlier = best.get(place)
-        best[place] = entry if earlier is None else better(earlier, entry)
+        best[place] = entry if earlier is None else better(earlier, entry, reader)
         if earlier is not None:
             goes = entry if best[place] is earlier else earlier
             dropped.append(Dropped(goes, goes.source.path, "another entry has its place"))
     return list(best.values()), dropped
+
+
+def _that_are_taken(
+    entries: list[TuningEntry], builds: Sequence[Build], devices: Sequence[Device]
+) -> tuple[list[TuningEntry], list[Dropped]]:
+    """Without the lesser of several that a build finds for one fusion, as long as no other build or device takes it.
+
+    What none of them finds for certain is not judged here.
+    """
+    readers = [Reader(build, device) for build in builds for device in devices]
+    taken: dict[tuple[int, str | None], TuningEntry] = {}
+    found: list[TuningEntry] = []
+    for entry in entries:
+        of = [one for one, reader in enumerate(readers) if _finds(entry, reader)]
+        found += [entry] if of else []
+        for one in of:
+            known = taken.get((one, entry.fusion))
+            taken[one, entry.fusion] = entry if known is None else better(known, entry, readers[one])
+    lesser = {id(entry) for entry in found} - {id(entry) for entry in taken.values()}
+    words = "another entry for the fusion is nearer to the build that is served"
+    dropped = [Dropped(entry, entry.source.path, words) for entry in entries if id(entry) in lesser]
+    return [entry for entry in entries if id(entry) not in lesser], dropped
+
+
+def _finds(entry: TuningEntry, reader: Reader) -> bool:
+    return reader.build is not None and reader.device is not None and finds(entry, reader.build, reader.device)
 
 
 def apply(plan: Plan, *, may_be_empty: bool = False) -> int:
@@ -155,7 +185,10 @@ def apply(plan: Plan, *, may_be_empty: bool = False) -> int:
             with contextlib.suppress(FileNotFoundError):
                 Path(path).unlink()
     else:
-        write(plan.kept, plan.reading.path, told, header=plan.reading.header, modes=modes_for(plan.reading.path))
+        # What is behind a link is what was read, and what XLA reads: that is written, and the link stays.
+        behind = followed(plan.reading.path)
+        ((_, data, _),) = contents(plan.kept, plan.reading.path, told, header=plan.reading.header)
+        files.write(behind, data, modes_for(behind))
     return len(plan.dropped)
 
 

@@ -196,7 +196,7 @@ def _new_serves(entry: TuningEntry, build: Build, device: Device | None) -> bool
     told = entry.versions
     if Format.NEW_DIRECTORY not in build.formats or not (told.codegen or told.backend):
         return False
-    if told.codegen in _codegens(build, device):
+    if told.codegen in codegens(build, device):
         return True
     if device is None and entry.backend not in build.backend_versions:
         return None
@@ -205,8 +205,8 @@ def _new_serves(entry: TuningEntry, build: Build, device: Device | None) -> bool
 
 
 @functools.lru_cache(256)
-def _codegens(build: Build, device: Device | None) -> frozenset[str]:
-    """The codegen versions that a build asks for."""
+def codegens(build: Build, device: Device | None = None) -> frozenset[str]:
+    """The codegen versions that a build asks for, on a device or on each of `targets`, as far as they are known."""
     made = (codegen_versions(build, one) for one in ((device,) if device else targets.devices().values()))
     return frozenset(codegen_version(versions) for versions in made if versions and all(versions.values()))
 

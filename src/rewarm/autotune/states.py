@@ -15,6 +15,7 @@ The last two are in headers of programs that were compiled for described devices
 
     complete      each fusion had a result, or XLA tuned it there and then
     incomplete    not so, or not certain for an attached device, where tuning was off or its results were read alone
+    deterministic XLA was to be so, and is of a build that times nothing then and passes Triton's results over
     unknown       a described device, whose compiler tunes nothing and does not say what it lacked
     none          nothing of all that applies: results come from a file or folder of the user's own
 """
@@ -22,12 +23,14 @@ The last two are in headers of programs that were compiled for described devices
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rewarm.autotune.xla_errors import deterministic
 
 _MOST_NAMES = 256
+_PASSED_OVER_FROM = (0, 11)
 
 
 class State(enum.StrEnum):
@@ -35,6 +38,7 @@ class State(enum.StrEnum):
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
+    DETERMINISTIC = "deterministic"
     UNKNOWN = "unknown"
     NONE = "none"
 
@@ -59,6 +63,7 @@ class Conditions(NamedTuple):
     Attributes:
       attached: for a device that is there, where XLA tunes what has no result.
       tunes: autotuning was on.
+      obeys: XLA takes the results that are there.
       writes: its results could be written down.
       required: the compiler was told to fail where a result is missing, and did not.
       missing: names of fusions without a result; `None` where that is not known.
@@ -67,6 +72,7 @@ class Conditions(NamedTuple):
 
     attached: bool
     tunes: bool = True
+    obeys: bool = True
     writes: bool = True
     required: bool = False
     missing: tuple[str, ...] | None = None
@@ -78,14 +84,26 @@ def tunes(options: Mapping[str, Any]) -> bool:
     return not deterministic(options) and bool(options.get("xla_gpu_autotune_level", 0))
 
 
+def obeys(options: Mapping[str, Any], jax: str) -> bool:
+    """Whether XLA takes Triton's results under these options: seen with JAX 0.9.2, 0.10.2, 0.11.2 and 0.12.0.1.
+
+    Where operations must be deterministic the first two do, and the last two do not (results of cuBLAS they take). A
+    release of an unknown name is taken for a later one.
+    """
+    found = re.match(r"(\d+)\.(\d+)", jax)
+    return not deterministic(options) or (found is not None and (int(found[1]), int(found[2])) < _PASSED_OVER_FROM)
+
+
 def state_of(how: Conditions) -> State:
     """How complete the tuning of a compile was that ended well."""
     if how.own:
         return State.NONE
-    if how.required:
+    if how.required or how.missing == ():
         return State.COMPLETE
+    if not how.obeys:
+        return State.DETERMINISTIC
     if how.missing is not None:
-        return State.INCOMPLETE if how.missing else State.COMPLETE
+        return State.INCOMPLETE
     if how.attached:
         return State.COMPLETE if how.tunes and how.writes else State.INCOMPLETE
     return State.UNKNOWN
@@ -116,7 +134,8 @@ def is_outdated(tuning: Mapping[str, Any] | None, digest: str, present: Collecti
     """Why an executable would be compiled better now, or `None`.
 
     One that says which results it lacked: when all of them are there. One that does not: when the set is another one,
-    and larger.
+    and larger. Never for one that XLA was to make deterministic and that lacks results for that: with more of them it
+    would be what it is, but for results of libraries, which are no reason to compile it at every start.
 
     Args:
       tuning: what its header says.

@@ -27,10 +27,17 @@ LOAD = "xla_gpu_load_autotune_results_from"
 DUMP = "xla_gpu_dump_autotune_results_to"
 REQUIRE = "xla_gpu_require_complete_aot_autotune_results"
 NEW_FORMAT = "xla_gpu_use_new_autotune_cache_format"
+LEVEL = "xla_gpu_autotune_level"
+_OTHER_DIRECTORY = "xla_gpu_experimental_autotuner_cache_dir"
+_MODE = "xla_gpu_experimental_autotune_cache_mode"
 
 # With one of these XLA times nothing and takes the first configuration that compiles (`GetConfigAssignerOptions` of its
 # source), and from JAX 0.11 on it passes Triton's results over.
 DETERMINISTIC = ("xla_gpu_deterministic_ops", "xla_gpu_exclude_nondeterministic_ops")
+
+# What says where results come from and go to, and whether one must be there for each fusion.
+_WHERE = frozenset({DIRECTORY, LOAD, DUMP, REQUIRE, _OTHER_DIRECTORY, _MODE})
+_DUMPS = "xla_dump_"
 
 _BLANKS = " \t\r\n\v\f"
 _NAME = re.compile(r"--?[A-Za-z0-9_-]*")
@@ -121,6 +128,29 @@ def new_format(flags: str) -> bool | None:
 def switches(flags: str) -> dict[str, bool]:
     """What `XLA_FLAGS` turn on or off, by name. Of options that are no such thing: whether they are "true" or "1"."""
     return {one.name: one.value is None or one.value.lower() in ("true", "1") for one in parsed(flags)[0]}
+
+
+def says_where(name: str) -> bool:
+    """Whether an option says where results come from or go to, or what is dumped: who compiles for them says that."""
+    return name in _WHERE or name.startswith(_DUMPS)
+
+
+def turns_off(name: str, value: object) -> bool:
+    """Whether an option keeps XLA from timing anything, and changes nothing else."""
+    return name == LEVEL and str(value) == "0"
+
+
+def elsewhere(flags: str) -> str:
+    """These flags for a command that says by itself where results lie and in which formats, and that is to tune.
+
+    What XLA would not read, behind the first thing that is no flag, is left out as well.
+    """
+    kept = (one for one in parsed(flags)[0] if not says_where(one.name) and one.name != NEW_FORMAT)
+    return " ".join(
+        f"--{one.name}" if one.value is None else written(one.name, one.value)
+        for one in kept
+        if not turns_off(one.name, one.value)
+    )
 
 
 def _of_arguments(arguments: Sequence[str]) -> list[Flag]:

@@ -94,7 +94,7 @@ _PARTS = (
         tuple(
             f"{_PLACE}/{name}"
             for name in (
-                *("about.json", "checked.json", "fusions.json", ".lock", "kernels", "kernels.sha256"),
+                *("about.json", "checked.json", "fusions.json", "own.json", ".lock", "kernels", "kernels.sha256"),
                 *("xla/*.textproto", f"xla/{_HEX * 16}/*.pb", f"xla/{_HEX * 16}/*/*.pb", "xla/tmp/*"),
                 *(f"batches/{_HEX * 64}", f"locks/lock-{_HEX * 32}.pb", "aside/*"),
             )

@@ -31,9 +31,6 @@ from rewarm.autotune.formats.writing import contents
 from rewarm.autotune.merging import merge
 from rewarm.errors import RewarmError
 
-# Flags that are not the plan's: where tuning comes from is asked here, and dumps are the child's own.
-_OURS = (xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, xla_flags.REQUIRE)
-_DUMPS = "xla_dump_"
 _LINES_SHOWN = 3
 
 
@@ -104,6 +101,7 @@ def lookups(
     entries: Sequence[TuningEntry] = (),
     given: Path | None = None,
     require: bool = False,
+    family_decides: bool = False,
     only: Iterable[str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Lookups:
@@ -118,6 +116,8 @@ def lookups(
       entries: sound ones, of the family, for the device and build; they decide what they cover.
       given: a file or folder of XLA's, which XLA gets as it is in the place of entries.
       require: a program fails where XLA finds no result for an instruction.
+      family_decides: whatever a program's own options say of the formats, as where a lock is in force; else a program
+        that asks for the others is refused.
       only: names of programs; by default all.
       tell: is told each program that begins.
 
@@ -137,7 +137,8 @@ def lookups(
         if len({one.family for one in build.formats}) > 1:
             options[xla_flags.NEW_FORMAT] = family is Family.NEW
         asked = {"plan": plan, "target": target, "topology": topology, "options": options, "work": work}
-        return _asked({**asked, "only": None if only is None else list(only)}, Path(work), tell)
+        more = {"family_decides": family_decides, "only": None if only is None else list(only)}
+        return _asked({**asked, **more}, Path(work), tell)
 
 
 def _write(entries: Sequence[TuningEntry], folder: Path, build: Build, family: Family) -> None:
@@ -190,7 +191,7 @@ def _environment() -> dict[str, str]:
     kept = [
         f"--{flag.name}" if flag.value is None else xla_flags.written(flag.name, flag.value)
         for flag in flags
-        if flag.name not in _OURS and not flag.name.startswith(_DUMPS)
+        if not xla_flags.says_where(flag.name)
     ]
     return {
         **settings.child_environment(None, ""),

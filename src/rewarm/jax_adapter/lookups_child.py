@@ -3,7 +3,7 @@
 Not promised: anything to whoever else starts it. It has no cache, of rewarm's or of JAX's, and runs nothing.
 
     parent to child   one JSON object: {"plan":, "target": text, "topology":, "options": {name: value}, "work": folder,
-                      "only": [names] or null}
+                      "only": [names] or null, "family_decides": bool}
     child to parent   JSON objects, one on each line:
                       {"jax":, "devices": n}                                    once the device is described
                       {"begins": name}                                          before each program
@@ -33,8 +33,6 @@ from rewarm.autotune import xla_flags
 from rewarm.autotune.xla_errors import explained
 from rewarm.jax_adapter.dumped import instructions
 
-_TUNING = frozenset({xla_flags.DIRECTORY, xla_flags.LOAD, xla_flags.DUMP, xla_flags.REQUIRE})
-
 
 def main() -> None:
     """Do what standard input says."""
@@ -54,7 +52,6 @@ def _answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     except Exception as wrong:  # noqa: BLE001 - whatever is wrong with the JAX that is there
         yield {"cannot": f"{type(wrong).__name__}: {wrong}", "kind": "jax"}
         return
-    jax.config.update("jax_enable_compilation_cache", False)
     try:
         described = topologies.get_topology_desc(
             platform="cuda", target_config=asked["target"], topology=asked["topology"]
@@ -70,6 +67,7 @@ def _answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _programs(asked: dict[str, Any], devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
     from rewarm.jax_adapter import plans
 
+    plans.without_caches()
     sys.path.append(str(Path.cwd()))  # behind everything else
     names: list[str] = []
     try:
@@ -96,9 +94,11 @@ def _lacking(asked: dict[str, Any], names: Sequence[str]) -> dict[str, str]:
 
 
 def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> dict[str, Any]:
+    from rewarm.jax_adapter import plans
+
     dump = Path(asked["work"]) / "dump"
     options = {
-        **_own_options(program),
+        **plans.own_options(program),
         **asked["options"],
         "xla_dump_to": str(dump),
         "xla_gpu_dump_autotuned_instructions": True,
@@ -107,7 +107,9 @@ def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> di
     since = time.perf_counter()
     error = ""
     try:
-        _refuse_other_formats(program, asked["options"])
+        if not asked.get("family_decides"):
+            _refuse_other_formats(program, asked["options"])
+        plans.without_caches()
         _lowered(program, devices).compile(compiler_options=options)
     except Exception as wrong:  # noqa: BLE001 - XLA's, or of the user's code while it is traced
         error = explained(f"{type(wrong).__name__}: {wrong}", _switches(options))
@@ -119,12 +121,6 @@ def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> di
     }
     shutil.rmtree(dump, ignore_errors=True)
     return answer
-
-
-def _own_options(program: Any) -> dict[str, Any]:
-    """The plan's options for a program, as in a run, but for where tuning comes from and what is dumped."""
-    options = program.compiler_options
-    return {name: options[name] for name in options if name not in _TUNING and not name.startswith("xla_dump_")}
 
 
 def _refuse_other_formats(program: Any, asked: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ count. And once without any entries where a program does not compile with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,11 +50,25 @@ class Checked:
     Attributes:
       coverage: of the fusions of all programs that compiled, with or without the entries.
       programs: in the plan's order.
+      unjudged: how many entries serve none of what was compiled, where that was not the whole plan: nobody can say
+        whether the rest of it needs them, so they are not in the surplus.
     """
 
     coverage: Coverage
     programs: tuple[Compiled, ...]
     failures: tuple[Failure, ...] = field(default=())
+    unjudged: int = 0
+
+    @classmethod
+    def of(
+        cls, coverage: Coverage, programs: tuple[Compiled, ...], failures: tuple[Failure, ...], *, is_whole: bool
+    ) -> Checked:
+        """The answer; `is_whole`: all programs of the plan were asked for."""
+        if is_whole and not failures:
+            return cls(coverage, programs)
+        kept = tuple(one for one in coverage.surplus if one.reason is not Reason.NOT_NEEDED)
+        unjudged = len(coverage.surplus) - len(kept)
+        return cls(replace(coverage, surplus=kept), programs, failures, unjudged)
 
     @property
     def is_complete(self) -> bool:
@@ -107,7 +121,7 @@ def check(
       target: a name of `targets`, or the path of a description.
       sources: where entries come from.
       topology, only, tell: see `lookups.lookups`.
-      to_lock: they are to become a lock, so rewarm will say to XLA in which formats they are.
+      to_lock: they are to become a lock, so rewarm will say to XLA in which formats they are, as it does with a lock.
 
     Raises:
       LookupsError: the compiler could not be asked, or the plan has no program, or none of a name.
@@ -116,20 +130,27 @@ def check(
     """
     build, place = installed()
     is_lock = to_lock or (bool(sources) and all(one.is_lock for one in sources))
-    reader = Reader(build, targets.device(target), _family(build, sources, is_lock=is_lock), place)
+    family = family_to_lock(build, sources) if to_lock else _family(build, sources, is_lock=is_lock)
+    reader = Reader(build, targets.device(target), family, place)
     names = None if only is None else list(only)
-    ask = _Asking(plan, targets.description(target, build.jax), reader, topology, names, tell)
+    ask = _Asking(plan, targets.description(target, build.jax), reader, topology, names, tell, is_lock)
     given = sources[0].path if len(sources) == 1 and sources[0].is_xlas and not is_lock else None
     usable = coverage.usable(sources, reader)
     strict, refusals = ask.strictly(usable, given) if usable else (Lookups((), ()), ())
     if usable and not refusals:
         judged = coverage.judge(strict.needed, sources, reader)
         if judged.is_complete:
-            return Checked(judged, strict.programs)
+            return Checked.of(judged, strict.programs, (), is_whole=names is None)
     found, failures, judged = _in_rounds(ask, sources, reader)
     if judged.is_complete and not failures:
         failures = refusals
-    return Checked(judged, found.programs, failures)
+    return Checked.of(judged, found.programs, failures, is_whole=names is None)
+
+
+def family_to_lock(build: Build, sources: Sequence[Loaded]) -> Family:
+    """In which formats a lock is to be made: those that `XLA_FLAGS` ask for, else as the entries are."""
+    asked = xla_flags.new_format(settings.xla_flags())
+    return coverage.family_for(build, sources) if asked is None else tuning_places.family_of(build.jax, asked)
 
 
 def _family(build: Build, sources: Sequence[Loaded], *, is_lock: bool) -> Family:
@@ -165,6 +186,7 @@ class _Asking:
     topology: str
     only: Iterable[str] | None
     tell: Callable[[str], None]
+    is_lock: bool
 
     def strictly(self, entries: Sequence[TuningEntry], given: Path | None) -> tuple[Lookups, tuple[Failure, ...]]:
         """What is looked up where XLA is to fail for each fusion without a result, and which programs it refuses."""
@@ -210,6 +232,7 @@ class _Asking:
             entries=() if given is not None else entries,
             given=given,
             require=require,
+            family_decides=self.is_lock,
             only=only,
             tell=self.tell,
         )

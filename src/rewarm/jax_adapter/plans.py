@@ -15,7 +15,9 @@ are. A plan function with a parameter is given the list of devices, described or
 and say shardings. A program that says none is one for the first device.
 
 `python -m rewarm.jax_adapter.plans PLAN [--only NAME]...` compiles the programs for the attached devices, so that XLA
-tunes what it does not know yet. Nothing is run.
+tunes what it does not know yet. Nothing is run. Each is compiled, and none is taken from a cache, rewarm's or JAX's,
+whatever the environment and the plan say of them: XLA tunes nothing for a program that is found. Where results lie is
+for `XLA_FLAGS` alone to say, and not for the `compiler_options` of a program.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import rewarm
+from rewarm import settings
+from rewarm.autotune import xla_flags
+from rewarm.autotune.xla_errors import deterministic
 from rewarm.errors import RewarmError
 from rewarm.jax_adapter.programs import Program as Said
 
@@ -64,19 +70,52 @@ class Program(NamedTuple):
         return f"{self.name} ({self.line})" if self.line else self.name
 
 
-def programs(plan: str, devices: Sequence[Any]) -> Iterator[Program]:
-    """The programs of a plan, for these devices.
+def read(plan: str) -> Callable[..., Any]:
+    """The function of a plan, whose module is imported for it.
+
+    Raises:
+      PlanError: it is not there; what the module raises itself is passed on.
+    """
+    return _function(plan)
+
+
+def programs(plan: str, devices: Sequence[Any], function: Callable[..., Any] | None = None) -> Iterator[Program]:
+    """The programs of a plan, for these devices; `function` is the plan's, where it was read already.
+
+    The plan stands at its `yield` until the next program is asked for: what is lowered before that is lowered with
+    the plan's variables, and in its contexts, such as `with jax.enable_x64(True):`.
 
     Raises:
       PlanError: the plan is not there, or yields something else; what it raises itself is passed on.
     """
     seen: dict[str, int] = {}
-    items = _items(plan, devices)
+    items = _items(plan, devices, function or _function(plan))
     for number, item in enumerate(items, start=1):
         one = _program(plan, number, item)
         one = one if one.line else one._replace(line=_line_of(items))
         seen[one.name] = seen.get(one.name, 0) + 1
         yield one if seen[one.name] == 1 else one._replace(name=f"{one.name}#{seen[one.name]}")
+
+
+def without_caches() -> None:
+    """Turn every cache of this process off, so that JAX compiles what it is asked for and adds no directory of results.
+
+    For before a plan is read, and before each compile: the plan is the user's code and may turn a cache on. JAX
+    remembers for the process whether it uses one, hence the reset.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    rewarm.disable()
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+
+
+def own_options(program: Program) -> dict[str, Any]:
+    """The plan's options for a program, as in a run, but for where tuning comes from and what is dumped."""
+    options = program.compiler_options
+    return {name: options[name] for name in options if not xla_flags.says_where(name)}
 
 
 ON_FIRST = "traced with its arguments on the first device, since it computes there while it is traced"
@@ -98,12 +137,14 @@ def lowered(program: Program, devices: Sequence[Any], notes: list[str] | None = 
     given = (program.arguments, program.keywords)
     if any(getattr(leaf, "sharding", None) is not None for leaf in _described(given)):
         return _lowered(program, None)
+    said = jax.config.jax_default_device  # the plan's own, in its context
+    first = said if said in devices else devices[0]
     try:
-        with jax.default_device(devices[0]):
+        with jax.default_device(first):
             return _lowered(program, None)
     except Exception as wrong:  # noqa: BLE001 - raised below
         try:
-            made = _lowered(program, jax.sharding.SingleDeviceSharding(devices[0]))
+            made = _lowered(program, jax.sharding.SingleDeviceSharding(first))
             if notes is not None:
                 notes.append(f"{ON_FIRST} ({type(wrong).__name__} else)")
             return made
@@ -136,8 +177,7 @@ def _abstract(leaf: Any, sharding: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=said or sharding, weak_type=weak)
 
 
-def _items(plan: str, devices: Sequence[Any]) -> Iterable[Any]:
-    function = _function(plan)
+def _items(plan: str, devices: Sequence[Any], function: Callable[..., Any]) -> Iterable[Any]:
     made = function(list(devices)) if _takes_devices(function) else function()
     if not isinstance(made, Iterable) or isinstance(made, str | bytes | dict):
         raise PlanError(f"{plan}: expected a function that yields {_FORMS}, found one that returns {_kind(made)}")
@@ -236,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     import jax
 
+    without_caches()
     sys.path.append("")  # a module in the working directory
     failed = 0
     names = []
@@ -252,12 +293,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compiled(program: Program, devices: Sequence[Any]) -> bool:
     since = time.perf_counter()
     try:
-        lowered(program, devices).compile(compiler_options=program.compiler_options or None)
+        options = _to_tune(program)
+        without_caches()
+        lowered(program, devices).compile(compiler_options=options or None)
     except Exception as wrong:  # noqa: BLE001 - the next program may compile
         print(f"{program.name}: {type(wrong).__name__}: {wrong}", file=sys.stderr)
         return False
     print(f"{program.name}: compiled in {time.perf_counter() - since:.1f} s", flush=True)
+    own = {name: str(value).lower() in ("true", "1") for name, value in options.items()}
+    if on := deterministic({**xla_flags.switches(settings.xla_flags()), **own}):
+        print(f"{program.name}: {on} is on, with which XLA times nothing", file=sys.stderr)
     return True
+
+
+def _to_tune(program: Program) -> dict[str, Any]:
+    """Its options for a compile that tunes: `XLA_FLAGS` alone say in which formats, and results are wanted."""
+    own = own_options(program)
+    return {
+        name: own[name] for name in own if name != xla_flags.NEW_FORMAT and not xla_flags.turns_off(name, own[name])
+    }
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ from rewarm.in_force import Settings
 from rewarm.jax_adapter.libraries import cuda_compiler
 from rewarm.jax_adapter.managed import PATIENCE, Managed, Store
 from rewarm.jax_adapter.refreshing import Again, Refresher
-from rewarm.jax_adapter.seam import Call
+from rewarm.jax_adapter.seam import Call, version
 from rewarm.jax_adapter.seam import tuning as said
 from rewarm.jax_adapter.tuning_places import installed_build, place_for
 from rewarm.sharing.made import made_in
@@ -397,6 +397,7 @@ class Compile:
             attached=attached,
             missing=self._missing if self._missing and not attached else None,
             tunes=states.tunes(options),
+            obeys=states.obeys(options, version()),
             writes=self._writes,
             required=required,
             own=self._own,

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rewarm.autotune.formats import binary, keys, records
+from rewarm.autotune.formats import binary, keys, matching, records
 from rewarm.autotune.formats.builds import BUILDS, Build
 from rewarm.autotune.formats.errors import TuningFormatError
 from rewarm.autotune.formats.findings import Finding, Place, error
@@ -58,7 +58,7 @@ def convert(
 
     Args:
       build: who is to read them. Legacy entries of version 0 get its version; of several entries that have one place in
-        a new directory, the one with its codegen version stays (else the last).
+        a new directory, one that it finds strictly stays, else one that it finds loosely, and of those the first.
       device: what described or real device they are for; its texts stand for fingerprints, and its versions of cuDNN
         and CUDA go into what names a backend's version.
       fusions: legacy HLO text -> new fingerprint, as a compiler asked for both.
@@ -105,14 +105,13 @@ def _impossible(entry: TuningEntry, needed: str) -> TuningFormatError:
 
 def _one_for_each_place(entries: list[TuningEntry], means: _Means) -> tuple[list[TuningEntry], list[Finding]]:
     """A directory has one file for a fusion, whatever environment its entry is of."""
-    wanted = _codegen_wanted(means)
     kept: dict[tuple[str | None, str, str | None], TuningEntry] = {}
     findings = []
     for entry in entries:
         place = (entry.device, entry.versions.explicit, entry.fusion)
         earlier = kept.get(place)
         if earlier is not None and earlier != entry:
-            stays = earlier if wanted is not None and earlier.versions.codegen == wanted else entry
+            stays = entry if _is_taken(entry, earlier, means) else earlier
             goes = entry if stays is earlier else earlier
             findings.append(_impossible(goes, "a place of its own: another entry is of the same fusion").finding)
             entry = stays  # noqa: PLW2901 - the one that has the place now
@@ -120,12 +119,24 @@ def _one_for_each_place(entries: list[TuningEntry], means: _Means) -> tuple[list
     return list(kept.values()), findings
 
 
-def _codegen_wanted(means: _Means) -> str | None:
-    """The codegen version of who is to read; `None` where that is not known."""
-    if means.build is None or means.device is None:
-        return None
-    versions = keys.codegen_versions(means.build, means.device)
-    return keys.codegen_version(versions) if versions and all(versions.values()) else None
+def _is_taken(entry: TuningEntry, earlier: TuningEntry, means: _Means) -> bool:
+    """Whether an entry has the place of an earlier one of its fusion: XLA takes the last of one key, and of several the
+    first that it finds. What is found strictly comes before what is found loosely, though."""
+    if entry.key == earlier.key:
+        return True
+    return _nearness(entry, means) < _nearness(earlier, means)
+
+
+def _nearness(entry: TuningEntry, means: _Means) -> int:
+    """How an entry is found by who is to read, as far as that is known: the smaller comes first."""
+    if means.build is None:
+        return 0
+    if means.device is not None and means.device.fingerprint == entry.device:
+        found = matching.rule(entry, means.build, means.device)
+        if found is not None:
+            return 0 if found == "strict" else 1
+    its = entry.versions.backend
+    return 1 if its and means.build.backend_versions.get(entry.backend) == its else 2
 
 
 def _to_new(entry: TuningEntry, means: _Means) -> TuningEntry:

@@ -30,6 +30,9 @@ _TOKENS = re.compile(
 )
 _NO_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "([^"]*)"')
 _PLACE = re.compile(r"^\d+:\d+ : ")
+_AWAITED = re.compile(r"Expected (.+?)(?:, (?:got|found):? .*| but found:? .*)?\.?", re.DOTALL)
+_NO_VALUE = re.compile(r"Couldn't parse (\w+): ?(.*)", re.DOTALL)
+_CLOSING = ('"}"', '">"')
 _QUOTED = re.compile(r"^'[^']*': ")
 
 # A field's name and what can follow one, after blanks and comments.
@@ -104,6 +107,11 @@ def _position(data: bytes, offset: int) -> Place:
     return Place(line=data.count(b"\n", 0, offset) + 1, column=column)
 
 
+def _first_word(text: str) -> str:
+    words = text.split(maxsplit=1)
+    return repr(words[0]) if words else "the end of the text"
+
+
 def _explained(wrong: Exception, text: str) -> Finding:
     line, column = (int(getattr(wrong, name, lambda: 0)() or 0) for name in ("GetLine", "GetColumn"))
     place = Place(line=line, column=column)
@@ -117,4 +125,12 @@ def _explained(wrong: Exception, text: str) -> Finding:
     # The library quotes the line, which can be the whole file, before it says what is wrong.
     here = text.split("\n", line)[line - 1] if line else ""
     said = _QUOTED.sub("", said.removeprefix(f"'{here}': "))
-    return error("text", place, "XLA's text format", said)
+    awaited, no_value = _AWAITED.fullmatch(said), _NO_VALUE.fullmatch(said)
+    if awaited:
+        # Where a message is not closed, the library has come to the end, and its place is the last word's.
+        found = "" if awaited[1] in _CLOSING else here[max(column - 1, 0) :]
+        return error("text", place, f"XLA's text format, and here {awaited[1]}", _first_word(found))
+    if no_value:
+        return error("text", place, f"XLA's text format, and here a value ({no_value[1]})", _first_word(no_value[2]))
+    words = said[:1].lower() + said[1:].rstrip(".")
+    return error("text", place, "XLA's text format", f"what cannot be read ({words})")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from rewarm.autotune.formats import hlo, keys, records, schema
+from rewarm.autotune.formats import hlo, keys, matching, records, schema
 from rewarm.autotune.formats.builds import FILE_VERSION, Build
 from rewarm.autotune.formats.findings import Finding, Place, error, info, warning
 from rewarm.autotune.formats.model import Family, Format, TuningEntry
@@ -107,37 +107,55 @@ def _file(reading: Reading, told: Format, means: _Means) -> Iterator[Finding]:
 
 
 def _duplicates(entries: list[TuningEntry], means: _Means) -> Iterator[Finding]:
-    """Two entries of one key: XLA refuses a whole legacy file for it, and takes the last of a new one."""
+    """Two entries of one key: XLA refuses a whole legacy file for it, and takes the last of a new one.
+
+    So of a new file the last is what serves, and the finding is on each that does not.
+    """
     current = means.build.entry_version if means.build else 0
     counted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    last = _last_of_each_key(entries)
     for entry in entries:
+        if entry.family is Family.NEW:
+            taken = last[entry.source.path, entry.key]
+            if taken is not entry:
+                found = f"another with the same key after it, entry {taken.source.index}, which XLA takes"
+                yield warning("duplicate", _place(entry), "one entry for each key", found)
+            continue
         key = entry.key
-        if entry.family is Family.LEGACY and len(key) == 4 and not entry.versions.entry:
+        if len(key) == 4 and not entry.versions.entry:
             key = (*key[:3], str(current))
         counted[entry.source.path, key] += 1
         if counted[entry.source.path, key] == 2:
-            make = error if entry.family is Family.LEGACY else warning
-            yield make("duplicate", _place(entry), "one entry for each key", "another with the same key before it")
+            yield error("duplicate", _place(entry), "one entry for each key", "another with the same key before it")
+
+
+def _last_of_each_key(entries: list[TuningEntry]) -> dict[tuple[str, tuple[str, ...]], TuningEntry]:
+    """By file and key, what XLA has of it, in the order in which it looks: that of each key's first entry."""
+    return {(entry.source.path, entry.key): entry for entry in entries if entry.family is Family.NEW}
 
 
 def _second_matches(entries: list[TuningEntry], means: _Means) -> Iterator[Finding]:
     """Entries of a new file that XLA would find, if it did not find another one for their fusion first (0.11, 0.12).
 
     Of the keys of a fusion it takes the first that matches, strictly or loosely, and says nothing of the others. Equal
-    keys are duplicates.
+    keys are duplicates: XLA has the last entry of one, in the place of the first.
     """
-    if means.build is None or means.device is None:
+    build, device = means.build, means.device
+    if build is None or device is None:
         return
-    taken: dict[tuple[str, str | None], tuple[TuningEntry, str]] = {}
+    last = _last_of_each_key(entries)
+    found = {one: entry for one, entry in last.items() if matching.finds(entry, build, device)}
+    taken: dict[tuple[str, str | None], TuningEntry] = {}
+    for entry in found.values():
+        taken.setdefault((entry.source.path, entry.fusion), entry)
     for entry in entries:
-        rule = _rule(entry, means.build, means.device)
-        if rule is None or entry.device != means.device.fingerprint or entry.versions.explicit:
-            continue
-        first, its_rule = taken.setdefault((entry.source.path, entry.fusion), (entry, rule))
-        if first.key != entry.key:
+        known = (entry.source.path, entry.key) in found
+        first = taken.get((entry.source.path, entry.fusion)) if known else None
+        if first is not None and first.key != entry.key:
+            rules = matching.rule(first, build, device), matching.rule(entry, build, device)
             expected = f"one entry that this XLA finds for the fusion; it takes entry {first.source.index}"
-            found = f"another before it: that matches {its_rule}ly, this one {rule}ly"
-            yield warning("second-match", _place(entry), expected, found)
+            words = f"another whose key is before it: that matches {rules[0]}ly, this one {rules[1]}ly"
+            yield warning("second-match", _place(entry), expected, words)
 
 
 def _place(entry: TuningEntry) -> Place:
@@ -341,28 +359,10 @@ def _new_key(entry: TuningEntry, means: _Means, place: Place) -> Iterator[Findin
 
 
 def _match(entry: TuningEntry, build: Build, device: keys.Device, place: Place) -> Iterator[Finding]:
-    versions, _ = _asked_for(build, device)
-    if all(versions.values()) and versions and _rule(entry, build, device) is None:
+    versions, _ = matching.asked_for(build, device)
+    if all(versions.values()) and versions and matching.rule(entry, build, device) is None:
         expected = f"{entry.backend} of version {versions.get(entry.backend, '?')} (JAX {build.jax})"
         yield warning("stale", place, expected, f"version {entry.versions.backend or 'unknown'}")
-
-
-def _rule(entry: TuningEntry, build: Build, device: keys.Device) -> str | None:
-    """By which of XLA's rules a new entry's versions match: all backends' ("strict"), or else its own's ("loose")."""
-    versions, codegen = _asked_for(build, device)
-    if entry.family is not Family.NEW or not versions or not all(versions.values()):
-        return None
-    if codegen == entry.versions.codegen:
-        return "strict"
-    its = entry.versions.backend
-    return "loose" if its and versions.get(entry.backend) == its else None
-
-
-@functools.lru_cache(64)
-def _asked_for(build: Build, device: keys.Device) -> tuple[Mapping[str, str], str]:
-    """The versions of backends, and the codegen version."""
-    versions = keys.codegen_versions(build, device)
-    return versions, keys.codegen_version(versions)
 
 
 def _file_name(entry: TuningEntry) -> Iterator[Finding]:

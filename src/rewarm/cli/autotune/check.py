@@ -6,14 +6,15 @@ import itertools
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
 
 from rewarm import settings
-from rewarm.autotune import describing, xla_flags
+from rewarm.autotune import describing, xla_errors, xla_flags
 from rewarm.autotune.coverage import Coverage, Reason, State, Surplus, Verdict
 from rewarm.autotune.formats import Family
 from rewarm.autotune.sources import is_cache, is_lock, of_xla
@@ -98,21 +99,24 @@ def regenerating(plan: str, done: Checked, caches: Iterable[Path], directory: st
     """The command that tunes what is missing, and no more.
 
     XLA serves what is there and tunes the rest, of the programs that need it. A file that it cannot load is left alone,
-    and the whole plan tuned into another; corrupt files of a folder are moved out of it first.
+    and the whole plan tuned into another; corrupt files of a folder are moved out of it first. `XLA_FLAGS` are those of
+    the check, but for what says where results lie, or turns tuning off: fusions are then the same.
     """
     judged = done.coverage
     if judged.is_complete or all(
         one.reason is Reason.LINK for one in judged.verdicts if one.state is not State.COVERED
     ):
         return Again()
+    if on := xla_errors.deterministic(xla_flags.switches(settings.xla_flags())):
+        return Again("", f"tunes what is missing: with {on} in XLA_FLAGS XLA times nothing")
     program = shlex.join([*_PROGRAM, plan, *_only(judged.programs)])
     cache = next(iter(caches), None)
     if cache is None or is_cache(cache):
         root = settings.directory_of_command(directory) if cache is None else cache
-        return Again(f"rewarm autotune run --dir {shlex.quote(str(root))} -- {program}", _MISSING)
-    cache, flags = of_xla(cache), _format_flag(done)
+        return Again(f"{_flags(done)}rewarm autotune run --dir {shlex.quote(str(root))} -- {program}", _MISSING)
+    cache = of_xla(cache)
     if os.path.isdir(cache):  # noqa: PTH112 - unlike Path.is_dir it never raises
-        line = f"{_flags({xla_flags.DIRECTORY: str(cache), **flags})} {program}"
+        line = f"{_flags(done, {xla_flags.DIRECTORY: str(cache)})}{program}"
         bad = _in_the_way(judged, cache)
         return (
             Again(f"{_moved(bad, cache)} && {line}", f"moves what is corrupt aside and {_MISSING}")
@@ -123,10 +127,10 @@ def regenerating(plan: str, done: Checked, caches: Iterable[Path], directory: st
     if judged.broken or any(one.reason in _IN_THE_WAY for one in judged.verdicts):
         every = shlex.join([*_PROGRAM, plan, *_only(one.name for one in done.programs)])
         does = f"tunes these programs anew, into {tuned}, since XLA cannot be given {cache}"
-        return Again(f"{_flags({xla_flags.DUMP: str(tuned), **flags})} {every}", does)
-    named = {xla_flags.LOAD: str(cache), xla_flags.DUMP: str(tuned), **flags}
+        return Again(f"{_flags(done, {xla_flags.DUMP: str(tuned)})}{every}", does)
+    named = {xla_flags.LOAD: str(cache), xla_flags.DUMP: str(tuned)}
     merge = shlex.join(["rewarm", "autotune", "merge", str(cache), str(tuned), "-o", str(cache), "--force"])
-    return Again(f"{_flags(named)} {program} && {merge}", _MISSING)
+    return Again(f"{_flags(done, named)}{program} && {merge}", _MISSING)
 
 
 _PROGRAM = ("python", "-m", "rewarm.jax_adapter.plans")
@@ -162,8 +166,12 @@ def _format_flag(done: Checked) -> dict[str, str]:
     return {xla_flags.NEW_FORMAT: str(reader.family is Family.NEW).lower()}
 
 
-def _flags(named: dict[str, str]) -> str:
-    return f"XLA_FLAGS={shlex.quote(' '.join(xla_flags.written(name, value) for name, value in named.items()))}"
+def _flags(done: Checked, places: Mapping[str, str] = MappingProxyType({})) -> str:
+    """`XLA_FLAGS` of a command, before it: those of this check with these places; "" where there are none."""
+    here = settings.xla_flags().strip()
+    ours = (xla_flags.written(name, value) for name, value in {**places, **_format_flag(done)}.items())
+    told = " ".join(part for part in (xla_flags.elsewhere(here), *ours) if part)
+    return f"XLA_FLAGS={shlex.quote(told)} " if told or here else ""
 
 
 def plain(done: Checked) -> dict[str, Any]:
@@ -185,6 +193,7 @@ def plain(done: Checked) -> dict[str, Any]:
         ],
         "fusions": [_plain_verdict(one, reader.family) for one in judged.verdicts],
         "surplus": [_plain_surplus(one) for one in judged.surplus],
+        "unjudged": done.unjudged,
         "broken": [str(one) for one in judged.broken],
     }
 
@@ -226,16 +235,18 @@ def lock_command(plan: str, done: Checked, held: Path, options: Sequence[str], d
     """
     tune = regenerating(plan, done, (), directory)
     if not tune.line:
-        return Again()
+        return tune
     root = str(settings.directory_of_command(directory))
     judged = done.coverage
     amiss = (Reason.CORRUPT, Reason.OTHER_BUILD, Reason.OTHER_GPU, Reason.OTHER_FORMAT)
     reasons = [*(one.reason for one in judged.verdicts), *(one.reason for one in judged.surplus)]
     is_sound = not judged.broken and not any(reason in amiss for reason in reasons)
     known = [str(held)] if is_sound else []
-    lines = [shlex.join(["rewarm", "autotune", "import", *known, "--dir", root])] if known else []
+    flags = _flags(done)
+    lines = [flags + shlex.join(["rewarm", "autotune", "import", *known, "--dir", root])] if known else []
     lines.append(tune.line)
-    lines.append(shlex.join(["rewarm", "autotune", "lock", plan, *known, root, *options, "-o", str(held), "--force"]))
+    made = ["rewarm", "autotune", "lock", plan, *known, root, *options, "-o", str(held), "--force"]
+    lines.append(flags + shlex.join(made))
     return Again(" && ".join(lines), "tunes what is missing and writes the lock anew")
 
 
@@ -255,8 +266,12 @@ def show(plan: str, done: Checked, again: Again = Again(), *, show_all: bool = F
         table(("state", "reason", "fusion", "program", "what", ""), (_row(one) for one in rows))
     for line in _surplus_lines(judged, show_all=show_all):
         click.echo(line)
+    if done.unjudged:
+        click.echo(f"\n{done.unjudged} entries serve none of what was compiled, which was not the whole plan")
     if again.line:
         click.echo(f"\nOn a machine with this GPU, this {again.does}:\n  {again.line}")
+    elif again.does:
+        click.echo(f"\nNo command {again.does}")
 
 
 def _head(plan: str, judged: Coverage) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def command(
 def _describe(path: Path, python: str, root: Path | None) -> None:
     if root is None:
         raise click.UsageError("--describe is for the attached GPU; add --this-device")
-    if path.exists():
+    if os.path.lexists(path):  # a link that leads nowhere, too
         raise click.UsageError(f"--describe: {path} is there already; name another file")
     here = asked(python, root, device=True)
     if not here.target:

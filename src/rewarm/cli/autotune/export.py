@@ -53,7 +53,7 @@ def command(
     wish = Wish(out, to, means(jax, target), keys, lossy, force)
     found = [one for one in loaded((), directory) if not names or _place_of(one.path).startswith(names)]
     broken = refuse_broken(found, wish)
-    merged = merge(chosen_entries(found, wanted), build=wish.means.build)
+    merged = merge(chosen_entries(found, wanted), build=wish.means.build, device=wish.means.device)
     if not merged.entries:
         raise click.ClickException("the cache directory has no such results; nothing was written")
     written = write(merged.entries, wish, found, broken)

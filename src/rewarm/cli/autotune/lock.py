@@ -10,17 +10,16 @@ from typing import NamedTuple
 import click
 
 from rewarm import small_files
-from rewarm.autotune import lock, lock_file, targets
-from rewarm.autotune.coverage import Reader, family_for, usable
+from rewarm.autotune import lock, lock_file, merging, outputs, targets
+from rewarm.autotune.coverage import Reader, usable
 from rewarm.autotune.formats import Device, TuningEntry
 from rewarm.autotune.formats.findings import Place, error
-from rewarm.autotune.merging import better
 from rewarm.autotune.sources import Loaded
 from rewarm.cli.autotune import check as checking
 from rewarm.cli.autotune.inputs import loaded, means, wrong_usage
 from rewarm.cli.autotune.options import GPUS, plan_options, target_option
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json
-from rewarm.jax_adapter.plan_coverage import Checked, check, installed
+from rewarm.jax_adapter.plan_coverage import Checked, check, family_to_lock, installed
 
 _MODE = 0o644  # it is for a repository
 
@@ -86,7 +85,7 @@ def command(
             raise click.UsageError("--jax is for caches alone: a plan is compiled by the JAX that is installed here")
         done = check(plan, target, found, topology=topology, only=only or None, tell=_tell, to_lock=True)
         made = _of_plan(plan, done, partial=partial)
-    small_files.replace(output, lock_file.written(made).encode(), _MODE, durable=True)
+    small_files.replace(outputs.followed(output), lock_file.written(made).encode(), _MODE, durable=True)
     _say(made, output, done, as_json=as_json)
     if done is not None and not done.is_complete:
         raise SystemExit(FOUND_BAD)
@@ -110,7 +109,7 @@ def _of_caches(found: list[Loaded], target: str, jax: str | None) -> lock.Lock:
         assert build is not None
     else:
         build, place = installed()
-    reader = Reader(build, targets.device(target), family_for(build, found), place)
+    reader = Reader(build, targets.device(target), family_to_lock(build, found), place)
     serving = usable(found, reader)
     entries = [one for one in serving if one.fusion is not None]
     if serving and not entries:
@@ -119,15 +118,16 @@ def _of_caches(found: list[Loaded], target: str, jax: str | None) -> lock.Lock:
         device = reader.device.name or reader.device.text
         raise click.ClickException(f"no lock was written: no result there serves {device} and JAX {build.jax}")
     return lock.pinned(
-        _one_each(entries), reader.device, build.jax, {k: lock.saying(v) for k, v in _texts(found).items()}
+        _one_each(entries, reader), reader.device, build.jax, {k: lock.saying(v) for k, v in _texts(found).items()}
     )
 
 
-def _one_each(entries: Iterable[TuningEntry]) -> list[TuningEntry]:
+def _one_each(entries: Iterable[TuningEntry], reader: Reader) -> list[TuningEntry]:
+    nearest = merging.Reader(reader.build, reader.device)
     kept: dict[str | None, TuningEntry] = {}
     for entry in entries:
         known = kept.get(entry.fusion)
-        kept[entry.fusion] = entry if known is None else better(known, entry)
+        kept[entry.fusion] = entry if known is None else merging.better(known, entry, nearest)
     return list(kept.values())
 
 
@@ -144,7 +144,7 @@ def _of_plan(plan: str, done: Checked, *, partial: bool) -> lock.Lock:
     if not judged.entries:
         raise click.ClickException(f"no lock was written: there is no fusion of {plan} with a result to pin")
     says = {one.needed.fusion(reader.family): one.needed.says for one in judged.verdicts}
-    return lock.pinned(_one_each(judged.entries), reader.device, reader.build.jax, says)
+    return lock.pinned(_one_each(judged.entries, reader), reader.device, reader.build.jax, says)
 
 
 def _say(made: lock.Lock, output: Path, done: Checked | None, *, as_json: bool) -> None:

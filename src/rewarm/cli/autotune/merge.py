@@ -40,15 +40,17 @@ def command(
 ) -> None:
     """Put the entries of several files, folders, lock files and cache directories into one file or folder.
 
-    Where two differ about one fusion, a sound one stays before an unsound one, a measured one before one without a
-    run time, the faster before the slower; else the choice is arbitrary and the same everywhere. Each is told: what
-    stayed, from where, what was lost and why.
+    Where two differ about one fusion, a sound one stays before an unsound one, with --jax and --target what that XLA
+    finds strictly before what it finds loosely, a measured one before one without a run time, the faster before the
+    slower; else the choice is arbitrary and the same everywhere. Each is told: what stayed, from where, what was lost
+    and why. Without --jax and --target results of several builds stay beside each other, and those of which one XLA may
+    find more than one are told.
     """
     wanted = selecting.selection(devices=devices, builds=builds, backends=backends, fusions=fusions)
     wish = Wish(out, to, means(jax, target), keys, lossy, force)
     found = loaded(paths, None)
     broken = refuse_broken(found, wish)
-    merged = merge(chosen_entries(found, wanted), build=wish.means.build)
+    merged = merge(chosen_entries(found, wanted), build=wish.means.build, device=wish.means.device)
     written = write(merged.entries, wish, found, broken)
     if as_json:
         texts, known = texts_of(found), dict[str, float | None]()
@@ -65,6 +67,7 @@ def _summary(wish: Wish, merged: Merged, written: Written) -> dict[str, Any]:
         "entries": written.count,
         "given": merged.given,
         "repeated": merged.repeated,
+        "ambiguous": _ambiguous(merged, written),
         "left_out": [str(finding) for finding in written.left_out],
     }
 
@@ -85,6 +88,16 @@ def _print(wish: Wish, merged: Merged, written: Written) -> None:
         f"wrote {written.count} entries to {wish.out} ({written.format.value}): {merged.given} were given, "
         f"{merged.repeated} of them said nothing new, {len(merged.conflicts)} fusions had results that differ"
     )
+    if count := _ambiguous(merged, written):
+        click.echo(
+            f"{count} fusions have several entries, of several builds or libraries: XLA takes the first that matches, "
+            "also loosely; with --jax and --target the one for that XLA stays alone"
+        )
+
+
+def _ambiguous(merged: Merged, written: Written) -> int:
+    """A folder has room for one result of each fusion."""
+    return 0 if written.format.is_directory else merged.ambiguous
 
 
 def _words(entry: TuningEntry) -> str:

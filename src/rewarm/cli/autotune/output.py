@@ -84,6 +84,8 @@ def write(
         out.
       OutputError, TuningFormatError, OSError: see `outputs.write_whole`.
     """
+    if not wish.out:  # which would be the working directory
+        raise click.UsageError("-o: expected a file or folder to write, found an empty value")
     if not entries:
         raise click.ClickException("there are no entries to write; nothing was written")
     named, fusions = _with_keys(entries, wish.keys)

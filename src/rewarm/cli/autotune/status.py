@@ -38,10 +38,10 @@ class _Row(NamedTuple):
 def command(wanted: tuple[str, ...], only_outdated: bool, directory: str | None, as_json: bool) -> None:
     """List executables by the tuning that they were compiled with.
 
-    complete: each fusion had a result, or XLA tuned it. incomplete: not so. unknown: nobody can say. none: results came
-    from a file or folder of the user's own. unsaid: an executable for a GPU from before rewarm wrote this down. One is
-    outdated where results are here that it was compiled without; programs compile it anew, or as autotune_incomplete
-    says.
+    complete: each fusion had a result, or XLA tuned it. incomplete: not so. deterministic: XLA was to be, and tuned
+    nothing. unknown: nobody can say. none: results came from a file or folder of the user's own. unsaid: an executable
+    for a GPU from before rewarm wrote this down. One is outdated where results are here that it was compiled without;
+    programs compile it anew, or as autotune_incomplete says.
     """
     store = open_store(directory)
     rows = list(_rows(store))

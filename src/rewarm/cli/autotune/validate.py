@@ -12,6 +12,8 @@ from rewarm.cli.autotune.inputs import Means, loaded, means, wrong_usage
 from rewarm.cli.autotune.options import means_options, paths_argument
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_json
 
+_NOTHING = "no entries: there is nothing to check, which is no success"
+
 
 @click.command()
 @paths_argument
@@ -54,7 +56,7 @@ def command(
     else:
         for finding in findings:
             click.echo(str(finding))
-        click.echo(f"{count} entries, {_counted(findings)}")
+        click.echo(f"{count} entries, {_counted(findings)}" if count or findings else _NOTHING)
     if bad or not count:
         raise SystemExit(FOUND_BAD)
 
