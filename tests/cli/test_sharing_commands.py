@@ -427,14 +427,14 @@ def test_a_bundle_that_is_ended_leaves_nothing_half_written(one: Machine, tmp_pa
         assert list(folder.iterdir()) == []
 
 
-# The command, on a machine that reads an entry each twentieth of a second.
+# The command, on a machine that reads two entries in a second.
 SLOW = """
 import sys, time
 from rewarm.cli import main
 from rewarm.store import LocalStore
 
 get = LocalStore.get
-LocalStore.get = lambda *rest, **more: (time.sleep(0.05), get(*rest, **more))[1]
+LocalStore.get = lambda *rest, **more: (time.sleep(0.5), get(*rest, **more))[1]
 sys.argv = ["rewarm", "bundle", "save", sys.argv[1]]
 main()
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,18 +211,28 @@ def test_after_the_end_nothing_is_begun() -> None:
     assert ask(made, 0) is None
 
 
+FORKS = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from test_restart_ahead import Desk, ask, begun, until
+desk = Desk()
+desk.load_gate.clear()
+made = begun(desk)
+until(lambda: bool(desk.loads))
+child = os.fork()
+if child == 0:
+    os._exit(0 if ask(made, 0) is None else 1)
+assert os.waitpid(child, 0)[1] == 0
+desk.load_gate.set()
+until(lambda: made.counts["loaded"] == 3)
+print(ask(made, 0))
+"""
+
+
 def test_a_child_of_fork_has_nothing_and_waits_for_nothing() -> None:
-    desk = Desk()
-    desk.load_gate.clear()
-    made = begun(desk)
-    until(lambda: bool(desk.loads))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if ask(made, 0) is None else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    desk.load_gate.set()
-    until(lambda: made.counts["loaded"] == 3)
-    assert ask(made, 0) == "loaded"
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "loaded\n"), done.stderr
 
 
 @settings(max_examples=30, deadline=None)
