@@ -21,7 +21,7 @@ pytest.register_assert_rewrite("rewarm.store.conformance", "rewarm.remote.confor
 # What a developer's shell may hold and a test must not see.
 _FOREIGN = ("REWARM", "JAX_", "XLA_", "TF_CPP", "PYTHON", "PYTEST_", "LIBTPU")
 
-# A shell that starts this in the background has Ctrl-C ignored, and nohup SIGHUP, by all that is started from here, too.
+# A shell that starts this in the background has Ctrl-C ignored, and nohup SIGHUP, by all that is started here, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
