@@ -8,7 +8,7 @@ directories are filled by two untimed runs, since an entry is not loaded ahead b
 * native: JAX's own cache.
 * rewarm: rewarm, turned on by the environment, with `REWARM_LOAD_AHEAD=0`.
 * ahead: the same with load-ahead, which begins when JAX starts its backend.
-* ahead-early: rewarm turned on by `rewarm.enable(load_ahead="early")` in the program's first line: it begins before the imports.
+* ahead-early: `rewarm.enable(load_ahead="early")` as the program's first line, so that it begins before the imports.
 
 The programs are those of `warm_start.py`, and the transformer with 12 and 24 layers and two steps
 (`programs/_transformer_layers.py`).

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +23,10 @@ from rewarm.prewarm import Job, Report, Result, fill, jobs, pushing
 from rewarm.prewarm.pool import Progress
 from rewarm.prewarm.report import words_of
 from rewarm.prewarm.work import Wanted
+from rewarm.telling import one_line
 
 INTERRUPTED = 130
+_LONGEST = 8760.0
 
 
 @click.command()
@@ -58,7 +63,13 @@ INTERRUPTED = 130
 )
 @click.option("--retry", is_flag=True, help="Also compile what is remembered as failing.")
 @click.option(
-    "--remember-failures", "hours", type=click.FloatRange(0), default=24.0, metavar="HOURS", help="0: not. Default 24."
+    "--remember-failures",
+    "hours",
+    type=click.FloatRange(0, _LONGEST),
+    callback=lambda *said: _number(said[-1]),
+    default=24.0,
+    metavar="HOURS",
+    help=f"0: not. Default 24, at most {_LONGEST:.0f}, a year.",
 )
 @directory_option
 @json_option
@@ -78,15 +89,15 @@ def command(plans: tuple[str, ...], named: tuple[str, ...], topologies: tuple[st
     in_force = settings.of_command(
         directory=said["directory"], remote=said["remote"], namespace=said["namespace"], autotune_lock=said["lock"]
     )
-    if said["bundle"] is not None and said["bundle"].exists():
-        raise _there(said["bundle"])
+    bundle = None if said["check"] else said["bundle"]
+    _see_place(said["bundle"])
     if said["push"] and not in_force.remote:
         raise click.UsageError("--push: no remote is named: say --remote URL, or set REWARM_REMOTE")
     with _usage():
+        jobs.check_lock(in_force)
         found = list(jobs.jobs(plans, named, topologies, jobs.variables(in_force)))
     wanted = Wanted(said["check"], said["require_tuned"], said["retry"], said["only"] or None, said["hours"] * 3600)
     against = _compared(found, said["against"])
-    bundle = None if said["check"] else said["bundle"]
     try:
         with tidy_end():
             report = _filled(found, wanted, in_force, said["workers"])
@@ -94,12 +105,6 @@ def command(plans: tuple[str, ...], named: tuple[str, ...], topologies: tuple[st
     except KeyboardInterrupt:
         click.echo("\ninterrupted: what was stored until now stays, and the same command goes on from there", err=True)
         raise SystemExit(INTERRUPTED) from None
-    except FileExistsError:
-        raise _there(said["bundle"]) from None  # since a moment ago
-    except OSError as error:
-        if bundle is None:
-            raise
-        raise click.ClickException(f"cannot write {bundle}: {error.strerror or error}") from error
     if said["as_json"]:
         print_json({**report.plain(), **afterwards.plain(), "against": {name: rows for name, rows, _ in against}})
     else:
@@ -109,8 +114,27 @@ def command(plans: tuple[str, ...], named: tuple[str, ...], topologies: tuple[st
         raise SystemExit(FOUND_BAD)
 
 
-def _there(bundle: Path) -> click.ClickException:
-    return click.ClickException(f"{bundle} is there already; name another, or remove it")
+def _number(hours: float) -> float:
+    if math.isnan(hours):  # which is in every range
+        raise click.BadParameter(f"expected a number of hours, at most {_LONGEST:.0f}, found nan")
+    return hours
+
+
+def _see_place(bundle: Path | None) -> None:
+    """See that a bundle can be written, before the work that it is to hold.
+
+    Race: it is there, or cannot be written any more, when the work is done; then the report says so.
+    """
+    if bundle is None:
+        return
+    if os.path.lexists(bundle):
+        raise click.ClickException(f"{bundle} is there already; name another, or remove it")
+    folder = os.path.realpath(bundle.parent)
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".rewarm-", suffix=".tmp", dir=folder):
+            pass
+    except OSError as error:
+        raise click.ClickException(f"cannot write {bundle}: {folder}: {error.strerror or error}") from None
 
 
 def _compared(found: list[Job], other: str | None) -> list[tuple[str, list[dict[str, Any]], list[str]]]:
@@ -192,7 +216,9 @@ class _Bar(_Lines):
 
     def begins(self, job: Job, program: str) -> None:
         """See `Progress`."""
-        self._drawn.update(self._task, description=f"compiling {program}, {job.where}")
+        from rich.markup import escape
+
+        self._drawn.update(self._task, description=escape(f"compiling {one_line(program)}, {job.where}"))
 
     def done(self, result: Result) -> None:
         """See `Progress`."""

@@ -22,7 +22,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -40,6 +40,8 @@ from rewarm.jax_adapter.seam import Call
 from rewarm.jax_adapter.seam import tuning as said
 from rewarm.jax_adapter.session import Runs, Session
 from rewarm.ledger import Ledger
+from rewarm.ledger.runs import BadRunError, iterate_events
+from rewarm.ledger.runs import runs as ledger_runs
 
 if TYPE_CHECKING:
     from rewarm.identity import KeyComponents
@@ -223,10 +225,22 @@ class _Session(Session):
             digests = {row.name: row.digest for row in request.components.rows}
             catalogue = Catalogue(self.settings.directory)
             known = [one for one in catalogue.alike(request.program, digests, structure) if AHEAD not in one.producer]
-            return _of_targets(request.components, [(one.components, catalogue.value) for one in known])
+            found = _of_targets(request.components, [(one.components, catalogue.value) for one in known])
+            # The catalogue knows runs that missed; one that was served this very entry was on this target.
+            return () if found and request.components.key() in self._served else found
         except Exception:  # the catalogue is a hint
             logger.debug("rewarm: what ran before cannot be compared", exc_info=True)
             return ()
+
+    @functools.cached_property
+    def _served(self) -> frozenset[str]:
+        """The keys whose entries were served to programs, as far as the runs of this directory say."""
+        keys: set[str] = set()
+        for run in ledger_runs(self.settings.directory):
+            if AHEAD not in run.about:
+                with suppress(BadRunError):
+                    keys.update(str(event["key"]) for event in iterate_events(run.path) if _is_hit(event))
+        return frozenset(keys)
 
     def _compile(self, key: str, inner: Callable[[], Any]) -> Any:
         self._wanted.may(key)
@@ -238,6 +252,10 @@ class _Session(Session):
         if found is None or not said.is_described(call.backend):
             return found
         return _Deviceless(found, self._wanted)
+
+
+def _is_hit(event: Mapping[str, Any]) -> bool:
+    return event.get("outcome") == "hit" and event.get("key") is not None
 
 
 def _about(name: str) -> str:

@@ -4,17 +4,27 @@ Not promised: anything to whoever else starts it. It runs none of the programs, 
 plan's own code compiles as if rewarm were not there.
 
     parent to child   one JSON object on the first line: {"plan":, "target":, "topology":, "check":, "tuned":, "retry":,
-                      "only": [names] or null, "log": path or null}; then, one on each line, the numbers of programs
+                      "log": path or null, "lists": bool}; then, one on each line, [number of a program, its name]
     child to parent   JSON objects, one on each line:
-                      {"jax":, "programs": [[number, name, line]], "wrong": why the plan ended early, or ""}
+                      {"yields": [number, name, line]}        for each program of the plan, where "lists"
+                      {"jax":, "wrong": why the plan ended early, or ""}
                       {"begins": key, "program": name}        a program without an entry is about to be compiled
                       {"program":, "outcome":, ...}           see `work.Result`
                       or {"cannot": why, "kind": "plan", "jax", "target"}, and it ends
+
+The plan's module is imported before JAX has a device, as by a program that runs: what it says in `XLA_FLAGS` and to
+JAX counts. To list the programs the plan is called once. To fill them in it is called again, and stands at a program's
+`yield` while that is lowered and compiled, with its variables and contexts as they are there; so no worker traces the
+programs of others, and what comes after a program cannot take it away.
+
+A process that the plan forks has no part in this: it does not answer, holds no pipe, and where it comes back from the
+plan's code it ends. (One that was not forked by Python's own calls holds the pipe; the parent looks for that.)
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import resource
@@ -22,7 +32,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +45,10 @@ from rewarm.prewarm.work import Outcome
 
 _OF_RSS = 1 if sys.platform == "darwin" else 1024
 _WORDS = 4000
+_CHANGED = (
+    "the plan changes XLA_FLAGS once the devices are made, which is too late: XLA has read them; say them where the "
+    "plan's module is imported, or in the environment"
+)
 
 
 class _RememberedError(RewarmError, RuntimeError):
@@ -51,73 +65,211 @@ def main() -> None:
     """Do what standard input says."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the parent too, which ends this
     rewarm.disable()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the plan prints is not for the parent
-
-    def tell(answer: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-    asked = json.loads(sys.stdin.readline())
+    parent = _Parent()
     try:
-        _work(asked, tell)
+        _work(json.loads(parent.asks.readline()), parent)
     except _CannotError as wrong:
-        tell({"cannot": str(wrong), "kind": wrong.kind})
+        parent.tell({"cannot": str(wrong), "kind": wrong.kind})
 
 
-def _work(asked: Mapping[str, Any], tell: Any) -> None:
-    devices = _devices(asked)
-    sys.path.append(str(Path.cwd()))  # behind everything else: what lies there is not to stand for JAX
-    programs, wrong = _programs(asked, devices)
-    chosen = [one for one in enumerate(programs) if asked["only"] is None or one[1].name in asked["only"]]
+class _Parent:
+    """The two pipes to the parent, out of the plan's sight, and of no use to what it forks."""
+
+    def __init__(self) -> None:
+        self._own = os.getpid()
+        self.asks = os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8")
+        self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, sys.stdin.fileno())
+        os.close(nothing)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the plan prints is not for the parent
+        os.register_at_fork(after_in_child=self._leave)
+
+    def tell(self, answer: Mapping[str, Any]) -> None:
+        """Answer."""
+        self.stay()
+        self._answers.write(json.dumps(answer) + "\n")
+        self._answers.flush()
+
+    def stay(self, wrong: BaseException | None = None) -> None:
+        """End this process if it is one that the plan has forked, which ends so; as Python would end it."""
+        if os.getpid() == self._own:
+            return
+        if wrong is not None and not isinstance(wrong, SystemExit):
+            traceback.print_exception(wrong)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(_code_of(wrong))
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):
+            self.asks.close()
+            self._answers.close()
+
+
+def _work(asked: Mapping[str, Any], parent: _Parent) -> None:
+    before = settings.xla_flags()
+    function = _read(asked["plan"], parent)
+    notes = _too_late(before)
+    devices, flags = _devices(asked), settings.xla_flags()
     from rewarm.jax_adapter import seam
 
-    listed = [[number, one.name, one.line] for number, one in chosen]
-    tell({"jax": seam.version(), "programs": listed, "wrong": wrong})
-    filling = _Filling(asked, devices, tell)
-    for line in sys.stdin:
-        tell(filling.result(programs[int(line)]))
+    plan = _Plan(asked["plan"], devices, function, parent)
+    wrong = plan.told() if asked["lists"] else ""
+    parent.tell({"jax": seam.version(), "wrong": wrong})
+    filling = _Filling(asked, devices, parent.tell)
+    for line in parent.asks:
+        number, name = json.loads(line)
+
+        def program(number: int = number, name: str = name) -> Any:
+            found = plan.at(number, name)
+            filling.notes = notes if settings.xla_flags() == flags else (*notes, _CHANGED)
+            return found
+
+        parent.tell(filling.result(name, program))
+
+
+def _read(plan: str, parent: _Parent) -> Any:
+    """The plan's function. Its module is imported before JAX has devices, as in a program that runs."""
+    from rewarm.jax_adapter import plans
+
+    sys.path.append(str(Path.cwd()))  # behind everything else: what lies there is not to stand for JAX
+    try:
+        return plans.read(plan)
+    except BaseException as wrong:  # the user's own code
+        parent.stay(wrong)
+        _jax()  # what is wrong with JAX is not the plan's fault
+        why = str(wrong) if isinstance(wrong, plans.PlanError) else f"{plan} {_ends(wrong)}"
+        raise _CannotError("plan", why) from wrong
+
+
+def _too_late(before: str) -> tuple[str, ...]:
+    """What is to be said of a module that changes `XLA_FLAGS`, where XLA may have read them before."""
+    from rewarm.jax_adapter import seam
+
+    if settings.xla_flags() == before or not seam.backends_are_up():
+        return ()
+    return ("the plan's module changes XLA_FLAGS and asks JAX for devices: they count where the change came first",)
+
+
+def _jax() -> Any:
+    try:
+        from rewarm.jax_adapter import prewarming
+
+        importlib.import_module("jax")
+    except Exception as wrong:
+        raise _CannotError("jax", f"JAX cannot be imported: {type(wrong).__name__}: {wrong}") from wrong
+    return prewarming
 
 
 def _devices(asked: Mapping[str, Any]) -> list[Any]:
+    prewarming = _jax()
     try:
-        from rewarm.jax_adapter import prewarming
-    except Exception as wrong:
-        raise _CannotError("jax", f"JAX cannot be imported: {type(wrong).__name__}: {wrong}") from wrong
-    try:
-        return prewarming.devices(asked["target"], asked["topology"])
+        made: list[Any] = prewarming.devices(asked["target"], asked["topology"])
     except RewarmError as wrong:
         raise _CannotError("target", str(wrong)) from wrong
     except Exception as wrong:
         raise _CannotError("target", f"no devices of {asked['target']}: {type(wrong).__name__}: {wrong}") from wrong
+    return made
 
 
-def _programs(asked: Mapping[str, Any], devices: list[Any]) -> tuple[list[Any], str]:
-    """The programs of the plan; where it raises after some of them, those, and why."""
-    from rewarm.jax_adapter import plans
+class _Plan:
+    """The programs of a plan, of which one after the other is to be had while the plan stands at its `yield`."""
 
-    found: list[Any] = []
-    try:
-        found.extend(plans.programs(asked["plan"], devices))
-    except plans.PlanError as wrong:
-        why = str(wrong)
-    except Exception as wrong:  # noqa: BLE001 - the user's own code
-        why = f"{asked['plan']} raises {_words(wrong)}"
-    else:
-        return found, ""
-    if not found:
-        raise _CannotError("plan", why)
-    return found, why
+    def __init__(self, plan: str, devices: list[Any], function: Callable[..., Any], parent: _Parent) -> None:
+        self._plan = plan
+        self._devices = devices
+        self._function = function
+        self._parent = parent
+        self._items: Iterator[Any] | None = None
+        self._next = 0
+        self._program: Any = None
+
+    def told(self) -> str:
+        """Tell the parent of each program; returns why the plan ended early, or ""."""
+        number = -1
+        try:
+            for number, one in enumerate(self._again()):
+                self._parent.tell({"yields": [number, one.name, one.line]})
+        except Exception as wrong:
+            if number < 0:
+                raise _CannotError("plan", self._why(wrong)) from wrong
+            return self._why(wrong)
+        return ""
+
+    def at(self, number: int, name: str) -> Any:
+        """The program of a number; the plan stands at its `yield` until another one is asked for.
+
+        Raises:
+          PlanError: the plan has another one there now, or none.
+          Exception: what the plan raises.
+        """
+        from rewarm.jax_adapter.plans import PlanError
+
+        if self._items is None or number < self._next - 1:
+            self._items, self._next, self._program = self._again(), 0, None
+        while self._next <= number:
+            self._program = next(self._items, None)
+            self._next += 1
+        found = None if self._program is None else self._program.name
+        if found != name:
+            raise PlanError(
+                f"{self._plan}: expected the same programs each time that it is called, found {found or 'none'} as "
+                f"number {number + 1}, where {name} was"
+            )
+        return self._program
+
+    def _again(self) -> Iterator[Any]:
+        from rewarm.jax_adapter import plans
+
+        items = plans.programs(self._plan, self._devices, self._function)
+        while True:
+            try:
+                one = next(items)
+            except StopIteration:
+                self._parent.stay()
+                return
+            except BaseException as wrong:  # the user's own code
+                self._parent.stay(wrong)
+                if isinstance(wrong, Exception):
+                    raise
+                raise plans.PlanError(f"{self._plan} {_ends(wrong)}") from wrong
+            self._parent.stay()
+            yield one
+
+    def _why(self, wrong: Exception) -> str:
+        from rewarm.jax_adapter.plans import PlanError
+
+        return str(wrong) if isinstance(wrong, PlanError) else f"{self._plan} {_ends(wrong)}"
+
+
+def _ends(wrong: BaseException) -> str:
+    """In words, how the user's code ended."""
+    if isinstance(wrong, SystemExit):
+        line = next(_own_lines(wrong), "")
+        return f"ends the process: sys.exit({'' if wrong.code is None else repr(wrong.code)}){line and f' [{line}]'}"
+    return f"raises {_words(wrong)}"
+
+
+def _code_of(wrong: BaseException | None) -> int:
+    code = wrong.code if isinstance(wrong, SystemExit) else wrong
+    return code if isinstance(code, int) else int(code is not None)
 
 
 class _Filling:
-    """One program after the other."""
+    """One program after the other.
+
+    Attributes:
+      notes: what is to be said of each.
+    """
 
     def __init__(self, asked: Mapping[str, Any], devices: list[Any], tell: Any) -> None:
         from rewarm.jax_adapter import prewarming
 
         self._tell = tell
         self._devices = devices
+        self.notes: tuple[str, ...] = ()
         self._check, self._tuned, self._retry = asked["check"], asked["tuned"], asked["retry"]
         in_force = settings.of_command()
         self._failures = Failures(in_force.directory)
@@ -128,19 +280,20 @@ class _Filling:
         wanted = prewarming.Wanted(not self._check, self._tuned, asked["target"], log, self._begins, self._may)
         self._filler = prewarming.Filler(wanted)
 
-    def result(self, program: Any) -> dict[str, Any]:
-        """Have an entry for one program, and say what came of it."""
+    def result(self, name: str, program: Callable[[], Any]) -> dict[str, Any]:
+        """Have an entry for one program, which the plan is brought to, and say what came of it."""
         since = time.perf_counter()
-        self._program, self._key = program.name, None
-        told: dict[str, Any] = {"program": program.name, "line": program.line}
+        self._program, self._key = name, None
+        told: dict[str, Any] = {"program": name}
         try:
-            told |= self._filled(program)
+            told |= self._filled(program())
         except _RememberedError as wrong:
             told |= {"outcome": Outcome.FAILED, "why": str(wrong), "key": self._key, "remembered": True}
         except Exception as wrong:  # noqa: BLE001 - of the user's code, or the compiler's
             told |= self._failed(wrong)
         taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _OF_RSS
-        return {**told, "seconds": time.perf_counter() - since, "memory": taken}
+        notes = [*told.get("notes", ()), *self.notes]
+        return {**told, "notes": notes, "seconds": time.perf_counter() - since, "memory": taken}
 
     def _filled(self, program: Any) -> dict[str, Any]:
         filled, differs, notes = self._filler.fill(program, self._devices)

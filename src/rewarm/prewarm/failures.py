@@ -2,7 +2,8 @@
 
 Not promised: that a failure is remembered (the folder may not be writable), or that it would fail again: it is tried
 again once its time is over, or when that is asked for (`--retry`). Never remembered: what ran out of memory, was
-interrupted or killed, or failed before there was a key, which a change of the code mends.
+interrupted or killed, failed before there was a key, which a change of the code mends, or wants something that the
+process did not have and that is in no key, such as a function that a program calls by name and nobody has registered.
 
     <cache directory>/prewarm/<key>.json    {"program":, "error":, "time":, "expires": seconds since 1970}
 
@@ -24,6 +25,14 @@ from rewarm import small_files
 FOLDER = "prewarm"
 _LARGEST = 64 << 10
 _WORDS = 4000
+
+# How XLA, jaxlib and the system say that something is missing in this process which no key names: functions that
+# programs call by name (as `jax_adapter.custom_calls` has it), passes and partitioners that are registered, libraries.
+_MISSING = re.compile(
+    r"No FFI handler registered for|No registered implementation for|is not registered|not registered for platform|"
+    r"No such file or directory|cannot open shared object file|undefined symbol|No module named",
+    re.IGNORECASE,
+)
 
 # How XLA, Python and the system say that there was too little memory, here or on the described device: the first goes
 # away, and of the second XLA does not say apart.
@@ -61,7 +70,8 @@ class Failures:
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
         now = time.time()
-        return found if found.time <= now + 1 and now < found.expires else None
+        counts = found.time <= now + 1 and now < found.expires and not may_pass(found.error)
+        return found if counts else None
 
     def remember(self, key: str, program: str, error: str, seconds: float) -> bool:
         """Remember one for so many seconds, unless it may well go away; returns whether it is."""
@@ -83,5 +93,6 @@ class Failures:
 
 
 def may_pass(error: str) -> bool:
-    """Whether a failure is of the moment: memory, an interruption, a service that did not answer."""
-    return _MEMORY.search(error) is not None
+    """Whether a failure is of the moment or of this process: memory, an interruption, a service that did not answer,
+    something that is not registered or installed here."""
+    return _MEMORY.search(error) is not None or _MISSING.search(error) is not None

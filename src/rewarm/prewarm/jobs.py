@@ -6,17 +6,27 @@ Not promised: that the JAX that is here can describe the target; the worker find
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
 from rewarm import settings, targets
-from rewarm.errors import RewarmError
+from rewarm.errors import RewarmError, SettingError
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import described
 from rewarm.prewarm.work import Job
 
 # Has XLA say how many tuning results it looked up and found (JAX 0.11 and later); `jax_adapter.prewarming` reads it.
 _COUNTS = "config_assigner_pass=1"
+
+
+# Spaces around the x, as in JAX's own `jax_mock_gpu_topology`: "4 x 8 x 1".
+_SPACED = re.compile(r"(?<=\d)\s*x\s*(?=\d)")
+
+# How many CPU devices are described. XLA:CPU gives a process a thread for each of its devices, and makes no more than
+# 256. Of a job 16384 were compiled for (3 s, 240 MB), and no more were tried.
+_MOST_OF_PROCESS = 256
+_MOST_OF_JOB = 16384
 
 
 class WrongJaxError(RewarmError, RuntimeError):
@@ -62,7 +72,10 @@ def _read_only(address: str) -> str:
 
 def _job(plan: str, name: str, text: str | None, more: dict[str, str]) -> Job:
     target = targets.named(name)
+    text = None if text is None else _SPACED.sub("x", text.strip())
     topology = target.topology(text)
+    if target.platform == "cpu":
+        _see_size(topology)
     environment = {**described.environment(target, topology), **more}
     flags = settings.xla_flags()
     if target.platform == "cpu" and topology.local > 1:
@@ -74,6 +87,35 @@ def _job(plan: str, name: str, text: str | None, more: dict[str, str]) -> Job:
         environment |= {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": _COUNTS}
     # XLA:GPU keeps tuning results in a table of the process.
     return Job(plan, name, target.platform, text or topology.text, environment, int(target.platform == "cuda"))
+
+
+def _see_size(topology: targets.Topology) -> None:
+    """See that so many CPU devices can be described.
+
+    Raises:
+      TopologyError: they are too many.
+    """
+    if topology.local > _MOST_OF_PROCESS or topology.devices > _MOST_OF_JOB:
+        raise targets.TopologyError(
+            f"cpu has no topology {topology.text}: expected at most {_MOST_OF_PROCESS} devices in a process and "
+            f"{_MOST_OF_JOB} in the job, found {topology.local} and {topology.devices}"
+        )
+
+
+def check_lock(in_force: Settings) -> None:
+    """See that the lock file that is asked for is there, whatever the targets are.
+
+    Raises:
+      SettingError: it is not.
+    """
+    lock = in_force.autotune_lock
+    if lock is None:
+        return
+    try:
+        with lock.open("rb"):
+            return
+    except OSError as error:
+        raise SettingError(f"--lock (REWARM_AUTOTUNE_LOCK): cannot read {lock}: {error.strerror or error}") from None
 
 
 def check_jax(version: str) -> None:

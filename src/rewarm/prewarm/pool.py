@@ -29,6 +29,9 @@ _PAUSE = 0.2
 # Of the memory that is free this much stays so: what is measured is a moment old.
 _SPARE = 256 << 20
 
+# Behind every program of a job.
+_LAST = 1 << 30
+
 
 class _Work:
     """One job: which of its programs are left."""
@@ -39,6 +42,7 @@ class _Work:
         self.is_listing = False
         self.starting = 0  # workers that have taken none of its programs yet
         self.left: deque[tuple[int, str, str]] = deque()
+        self.names: list[str] = []
 
     @property
     def wants_worker(self) -> bool:
@@ -104,6 +108,7 @@ class _Pool:
                 thread.join()
         if self._broken is not None:
             raise self._broken
+        self._unknown()
         return [result for _, _, result in sorted(self._results, key=lambda row: row[:2])]
 
     def _stop(self) -> None:
@@ -112,6 +117,16 @@ class _Pool:
             for worker in self._running.values():
                 worker.kill()
             self._changed.notify_all()
+
+    def _unknown(self) -> None:
+        """The names that are asked for and that no plan has."""
+        names = dict.fromkeys(name for work in self._works for name in work.names)
+        if not names:  # why there are none is said already
+            return
+        for wanted in dict.fromkeys(self._wanted.only or ()):
+            if wanted not in names:
+                why = f"no plan has a program of this name; there are {', '.join(names)}"
+                self._add(len(self._works), 0, Result(self._works[0].job, wanted, Outcome.FAILED, why=why))
 
     # -- in the threads ----------------------------------------------------------------------------------------
 
@@ -178,15 +193,24 @@ class _Pool:
     def _use(self, number: int, worker: Worker) -> None:
         work = self._works[number]
         try:
-            worker.begin()
+            worker.begin(lists=not work.listed)
         except (CannotError, EndedError) as wrong:
             if not self._stopped:
-                self._cannot(number, str(wrong))
+                self._not_begun(number, worker, str(wrong))
             return
         self._list(number, worker)
         while (program := self._take(work, worker)) is not None:
             if not self._one(number, worker, *program):
                 return
+
+    def _not_begun(self, number: int, worker: Worker, why: str) -> None:
+        """What was listed before the process ended is for other workers, which stop short of where this one did."""
+        if not worker.programs:
+            self._cannot(number, why)
+            return
+        _, name, line = worker.programs[-1]
+        worker.wrong = f"{self._works[number].job.plan} ends its process after {name}{line and f' [{line}]'}: {why}"
+        self._list(number, worker)
 
     def _list(self, number: int, worker: Worker) -> None:
         work = self._works[number]
@@ -194,11 +218,16 @@ class _Pool:
             if work.listed:
                 return
             work.listed, work.is_listing = True, False
-            work.left.extend(worker.programs)
-            self._progress.listed(len(worker.programs))
+            only = self._wanted.only
+            work.left.extend(one for one in worker.programs if only is None or one[1] in only)
+            work.names = [name for _, name, _ in worker.programs]
+            self._progress.listed(len(work.left))
             self._changed.notify_all()
         if worker.wrong:
-            self._add(number, 1 << 30, Result(work.job, "", Outcome.FAILED, why=worker.wrong))
+            self._add(number, _LAST, Result(work.job, "", Outcome.FAILED, why=worker.wrong))
+        elif not worker.programs:
+            why = f"{work.job.plan} yields no program, so there is nothing to compile"
+            self._add(number, _LAST, Result(work.job, "", Outcome.FAILED, why=why))
 
     def _take(self, work: _Work, worker: Worker) -> tuple[int, str, str] | None:
         with self._changed:
@@ -219,13 +248,13 @@ class _Pool:
                 self._progress.begins(job, name)
 
         try:
-            answer = worker.fill(program, begins)
+            answer = worker.fill(program, name, begins)
         except EndedError as wrong:
             if not self._stopped:
                 took = time.perf_counter() - since
                 self._ended(number, program, Result(job, name, Outcome.FAILED, line, seconds=took), wrong, keys[-1])
             return False
-        self._add(number, program, self._judged(of_answer(job, answer), compiled=bool(keys[-1])))
+        self._add(number, program, self._judged(of_answer(job, {"line": line, **answer}), compiled=bool(keys[-1])))
         return True
 
     def _judged(self, result: Result, *, compiled: bool) -> Result:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rewarm.errors import RewarmError
 from rewarm.in_force import Settings
 from rewarm.prewarm.failures import Failure, Failures
 from rewarm.prewarm.report import Report
@@ -46,17 +47,19 @@ class Afterwards:
       bundle: the file that was written, or `None`.
       bundled: how many entries are in it.
       not_bundled: how many are not, since they are not known to be made here.
+      wrong: why nothing more was done; "" where nothing was wrong.
     """
 
     pushed: tuple[Pushed, ...] = ()
     bundle: Path | None = None
     bundled: int = 0
     not_bundled: int = 0
+    wrong: str = ""
 
     @property
     def is_good(self) -> bool:
         """Whether everything arrived."""
-        return not any(one.problems for one in self.pushed)
+        return not self.wrong and not any(one.problems for one in self.pushed)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -72,7 +75,7 @@ class Afterwards:
         ]
         told = {"entries": self.bundled, "passed_over": self.not_bundled}
         bundle = None if self.bundle is None else {"file": str(self.bundle), **told}
-        return {"pushed": pushed, "bundle": bundle}
+        return {"pushed": pushed, "bundle": bundle, "wrong": self.wrong or None}
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -89,24 +92,47 @@ class Afterwards:
         if self.not_bundled:
             advice = "rewarm bundle save --update --all takes them, with your signature"
             yield f"{self.bundle}: {self.not_bundled} passed over, since not known to be made here; {advice}"
+        if self.wrong:
+            yield self.wrong
 
 
 def after(report: Report, in_force: Settings, *, push: bool, bundle: Path | None) -> Afterwards:
     """Send the entries of a run to every remote that is written to, and write them into a bundle.
 
-    Raises:
-      SettingError: an address or a key cannot be used.
-      OSError: the bundle cannot be written, or is there (`FileExistsError`); then nothing of it is left.
+    Whatever goes wrong is told in what is returned, so that the report of the work is not lost; of a bundle that
+    cannot be written nothing is left.
     """
+    store = LocalStore(in_force.directory, shared=in_force.shared)
+    done = Afterwards()
+    try:
+        if push and not report.check:
+            for one in _pushed(report, in_force, store):
+                done = replace(done, pushed=(*done.pushed, one))
+    except Exception as error:  # noqa: BLE001 - told
+        done = replace(done, wrong=f"cannot push: {_words(error)}")
+    if bundle is None or not report.keys:
+        return done
+    try:
+        return _bundled(done, bundle, report, in_force, store)
+    except FileExistsError:  # since a moment ago
+        wrong = f"{bundle} is there already; name another, or remove it"
+    except Exception as error:  # noqa: BLE001 - told
+        wrong = f"cannot write {bundle}: {_words(error)}"
+    return replace(done, wrong="; ".join(one for one in (done.wrong, wrong) if one))
+
+
+def _bundled(done: Afterwards, bundle: Path, report: Report, in_force: Settings, store: LocalStore) -> Afterwards:
     from rewarm.sharing import bundle as bundles
     from rewarm.sharing.opening import keyring_of
 
-    store = LocalStore(in_force.directory, shared=in_force.shared)
-    pushed = tuple(_pushed(report, in_force, store)) if push and not report.check else ()
-    if bundle is None or not report.keys:
-        return Afterwards(pushed)
-    done = bundles.save(bundle, store, report.keys, keyring_of(in_force), only_new=True)
-    return Afterwards(pushed, bundle, len(done.added), len(done.passed_over))
+    saved = bundles.save(bundle, store, report.keys, keyring_of(in_force), only_new=True)
+    return replace(done, bundle=bundle, bundled=len(saved.added), not_bundled=len(saved.passed_over))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) if isinstance(error, RewarmError) else f"{type(error).__name__}: {error}"
 
 
 def _pushed(report: Report, in_force: Settings, store: LocalStore) -> Iterator[Pushed]:

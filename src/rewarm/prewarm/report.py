@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewarm.prewarm.work import Outcome, Result
+from rewarm.telling import one_line
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,13 @@ class Report:
 
 def words_of(result: Result) -> str:
     """One program, in a line or, with a compiler's message, several."""
-    name = result.program or result.job.plan
-    line = f" ({result.line})" if result.line and not result.outcome.is_good else ""
+    name = one_line(result.program or result.job.plan)
+    line = f" ({one_line(result.line)})" if result.line and not result.outcome.is_good else ""
     parts = [f"{result.outcome.value:<10} {name}{line}, {result.job.where}"]
     if result.outcome is Outcome.STORED:
         parts.append(f"{result.seconds:.1f} s")
     if result.fusions is not None:
         parts.append(f"{result.fusions - (result.untuned or 0)} of {result.fusions} fusions tuned")
     parts += result.notes
-    why = f": {result.why}" if result.why else ""
-    return ", ".join(parts) + why
+    why = "\n".join(one_line(said) for said in result.why.split("\n"))
+    return ", ".join(parts) + (f": {why}" if why else "")

@@ -10,8 +10,8 @@ found it, for one namespace, and refused like one. Its key is made of the progra
     key        SHA-256 of "rewarm failure" NUL and the 64 digits of the program's key
     section    "failure": {"key":, "program":, "error":, "time":, "expires": seconds since 1970}
 
-It goes with `--push`. What may go away (memory, interruption, a service: `failures.may_pass`) is neither sent nor
-believed, and no failure for longer than a week. One that was mended is sent again, as over.
+It goes with `--push`. What may go away or is of one process (`failures.may_pass`) is neither sent nor believed, and no
+failure for longer than a week. One that was mended is sent again, as over.
 
 Races: two that find one failure write the same; of one that failed and one that mended it the later wins, at worst
 until the expiry.

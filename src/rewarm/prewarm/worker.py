@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from rewarm.prewarm.work import Job, Wanted
 _LINES_SHOWN = 3
 _LAST_BYTES = 64 << 10
 _PATIENCE = 10.0
+_LOOK = 0.2
 
 
 class EndedError(Exception):
@@ -58,7 +61,7 @@ class Worker:
     """One process for one job, from `__init__` to `end`, which must be called.
 
     Attributes:
-      programs: number, name and line of each program of the plan.
+      programs: number, name and line of each program of the plan, where it has listed them.
       wrong: why the plan ended early; "" where it did not.
       asked: how many programs it was asked for.
     """
@@ -76,9 +79,10 @@ class Worker:
                 stderr=log,
                 env={**settings.child_environment(None, ""), "REWARM": "0", **job.environment},
             )
+        self._heard = b""
         self._question = {
             **{"plan": job.plan, "target": job.target, "topology": job.topology, "log": str(self._log)},
-            **{name: value for name, value in asdict(wanted).items() if name != "forget_after"},
+            **{name: value for name, value in asdict(wanted).items() if name not in ("only", "forget_after")},
         }
         self.programs: list[tuple[int, str, str]] = []
         self.wrong = ""
@@ -88,28 +92,29 @@ class Worker:
         """Of the process."""
         return self._process.pid
 
-    def begin(self) -> None:
-        """Have it read the plan.
+    def begin(self, *, lists: bool) -> None:
+        """Have it read the plan, and list its programs or not.
 
         Raises:
           CannotError: it says that it cannot.
-          EndedError: it has ended.
+          EndedError: it has ended; `programs` are those that it had listed.
         """
-        self._send(json.dumps(self._question))
-        answer = self._hear()
+        self._send(json.dumps({**self._question, "lists": lists}))
+        while "yields" in (answer := self._hear()):
+            number, name, line = answer["yields"]
+            self.programs.append((int(number), str(name), str(line)))
         if "cannot" in answer:
             raise CannotError(str(answer["kind"]), str(answer["cannot"]))
-        self.programs = [(int(number), str(name), str(line)) for number, name, line in answer["programs"]]
         self.wrong = str(answer["wrong"])
 
-    def fill(self, number: int, begins: Callable[[str], None]) -> Mapping[str, Any]:
-        """Have it fill in one program; `begins` is told the key before it is compiled.
+    def fill(self, number: int, name: str, begins: Callable[[str], None]) -> Mapping[str, Any]:
+        """Have it fill in one program of the plan; `begins` is told the key before it is compiled.
 
         Raises:
           EndedError: it has ended.
         """
         self.asked += 1
-        self._send(str(number))
+        self._send(json.dumps([number, name]))
         while "begins" in (answer := self._hear()):
             begins(str(answer["begins"]))
         return answer
@@ -143,14 +148,35 @@ class Worker:
             self._process.stdin.flush()
 
     def _hear(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line.endswith(b"\n"):
+        line = self._line()
+        if line:
             answer: dict[str, Any] = json.loads(line)
             return answer
-        code = self._process.wait()
+        try:  # the pipe is at its end, so the process is, or as good as
+            code = self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
         how = f"signal {_signal(-code)}" if code < 0 else f"exit code {code}"
         raise EndedError(f"the worker's process ended ({how}): {self._last_words()}", code)
+
+    def _line(self) -> bytes:
+        """The next line; none once the process is gone, though one that the plan has forked may hold the pipe."""
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        looks = select.poll()
+        looks.register(pipe, select.POLLIN)
+        while b"\n" not in self._heard:
+            gone = self._process.poll() is not None
+            if looks.poll(0 if gone else _LOOK * 1000):
+                more = os.read(pipe, 1 << 16)
+                self._heard += more
+                if not more:
+                    return b""
+            elif gone:
+                return b""
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
