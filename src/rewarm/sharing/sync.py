@@ -145,7 +145,17 @@ def pull(
             problem.append(_pull(store, entry, key))
         return Sent(key, "pull", problem[0])
 
-    return _all(sorted(there - have), fetch, patient)
+    return _within_bounds(store, _all(sorted(there - have), fetch, patient))
+
+
+def _within_bounds(store: LocalStore, sent: Iterator[Sent]) -> Iterator[Sent]:
+    """A put makes room for itself alone, so the bound may be passed by what several threads put at once."""
+    yield from sent
+    bounds, (size, entries) = store.bounds, store.total()
+    if size > (bounds.max_size or math.inf) or entries > (bounds.max_entries or math.inf):
+        with contextlib.suppress(StoreError):
+            for _ in store.collect(bounds):
+                pass
 
 
 def not_kept(store: LocalStore, sent: Iterable[Sent]) -> list[Sent]:
