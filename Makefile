@@ -12,6 +12,7 @@
 # Another Python: make demo PYTHON=/path/to/python
 
 PYTHON ?= $(shell sh tools/find-python 3.11)
+CAMPAIGN ?= campaign
 JAX ?= jax>=0.9,<0.13
 PIP = -m pip install --quiet --disable-pip-version-check
 
@@ -39,7 +40,7 @@ tpu-compiler: .venv/test/ready
 	sh tools/tpu-compiler .venv/test/bin/python || [ "$${REWARM_TEST_TPU:-}" != 1 ]
 
 campaign: .venv/test/ready cuda-compiler tpu-compiler
-	.venv/test/bin/python -m pytest -n 2 -m campaign
+	.venv/test/bin/python -m pytest -n 2 -m "$(CAMPAIGN)"
 
 contract:
 	sh tools/contract

@@ -22,7 +22,7 @@ from conftest import clean_environment
 from rewarm.envelope import Entry, open_entry
 from rewarm.store import LocalStore
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.campaign, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PLAN = cuda_compilers.ROOT / "benchmarks" / "prewarm_plan.py"
 
