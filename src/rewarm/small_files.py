@@ -140,6 +140,20 @@ def shorten(path: Path, limit: int) -> None:
     replace(path, b"".join(kept))
 
 
+def keep_newest(folder: Path, suffix: str, most: int) -> None:
+    """Where a folder has more than `most` files with this ending, remove the oldest, down to nine tenths of that.
+
+    Raises:
+      OSError: the folder cannot be read, or a file not be removed.
+    """
+    with os.scandir(folder) as items:
+        found = [item for item in items if item.name.endswith(suffix)]
+    if len(found) > most:
+        found.sort(key=lambda item: item.stat(follow_symlinks=False).st_mtime)
+        for item in found[: len(found) - most * 9 // 10]:
+            Path(item).unlink()
+
+
 def _give_mode(descriptor: int, mode: int) -> None:
     """Undo what a umask took away, where others are meant to have rights. Only the owner may, who has just made it."""
     if mode & 0o077:

@@ -272,6 +272,8 @@ _known = _Known()
 
 def begin(in_force: Settings) -> None:
     """Read ahead what this start is likely to want, in threads. Never raises."""
+    if not in_force.load_ahead:
+        return
     try:
         _client.note_environment()
         if "jax" in sys.modules:

@@ -23,7 +23,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 from pathlib import Path
@@ -106,7 +105,8 @@ def write(root: Path, program: tuple[str, ...], record: Record) -> None:
                 continue
             small_files.make_folder(path.parent)
             small_files.replace(path, data)
-            _bound(path.parent)
+            # A program that is started with other arguments each time leaves one at each start.
+            small_files.keep_newest(path.parent, ".json", _RECORDS)
 
 
 @functools.cache
@@ -175,13 +175,3 @@ def _surroundings(told: list[Any] | None) -> Surroundings | None:
 def _way(told: dict[str, Any]) -> Way:
     devices = tuple(int(one) for one in told["devices"])
     return Way(str(told["platform"]), devices, base64.b64decode(told["options"], validate=True))
-
-
-def _bound(folder: Path) -> None:
-    """Remove the oldest records: a program that is started with other arguments each time leaves one at each start."""
-    with os.scandir(folder) as items:
-        found = [item for item in items if item.name.endswith(".json")]
-    if len(found) > _RECORDS:
-        found.sort(key=lambda item: item.stat(follow_symlinks=False).st_mtime)
-        for item in found[: len(found) - _RECORDS * 9 // 10]:
-            Path(item).unlink()

@@ -140,7 +140,8 @@ def write(root: Path, plan_id: str, program: Sequence[str], plan: Plan) -> dict[
     with contextlib.suppress(OSError):
         small_files.make_folder(path.parent)
         small_files.replace(path, _bytes(program, plan, all_places=True))
-        _bound(path.parent)
+        # A program that is started with other arguments each time leaves one at each start.
+        small_files.keep_newest(path.parent, ".json", _PLANS)
         return {place: _bytes(program, Plan(plan.keys, plan.at[place])) for place in changed}
     return {}
 
@@ -156,16 +157,6 @@ def _is_due(path: Path) -> bool:
             os.utime(path)
             return True
     return False
-
-
-def _bound(folder: Path) -> None:
-    """Remove the oldest plans: a program that is started with other arguments each time leaves one at each start."""
-    with os.scandir(folder) as items:
-        found = [item for item in items if item.name.endswith(".json")]
-    if len(found) > _PLANS:
-        found.sort(key=lambda item: item.stat(follow_symlinks=False).st_mtime)
-        for item in found[: len(found) - _PLANS * 9 // 10]:
-            Path(item).unlink()
 
 
 def _bytes(program: Sequence[str], plan: Plan, *, all_places: bool = False) -> bytes:
