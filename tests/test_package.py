@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,24 @@ def test_rooms_import_only_from_floors_below() -> None:
             if parts[1] != room and FLOORS[parts[1]] >= FLOORS[room]:
                 wrong.append(f"{path} imports {name}")
     assert wrong == []
+
+
+def test_the_house_plan_names_every_room_once_on_its_floor() -> None:
+    plan = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
+    text = plan.read_text().split("## Rooms and floors")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([\d.]+) \| (.+?) \| ", text, re.MULTILINE)
+    named = [(name, float(floor)) for floor, cell in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", cell)]
+    assert len(named) == len({name for name, _ in named})
+    # Floor 0 has storeys of its own, which the plan does not tell apart.
+    planned = {name: floor for name, floor in named if floor >= 1}
+    assert planned == {name: floor for name, floor in FLOORS.items() if floor >= 1 and name != "__main__"}
+    assert {name for name, floor in named if not floor} == {name for name, floor in FLOORS.items() if floor < 1}
+
+
+def test_every_module_of_the_adapter_is_in_the_house_plan() -> None:
+    plan = (Path(__file__).resolve().parents[1] / "docs" / "architecture.md").read_text()
+    modules = {path.name for path in (ROOT / "jax_adapter").glob("*.py")} - {"__init__.py"}
+    assert {name for name in modules if f"`{name}`" not in plan} == set()
 
 
 def test_only_the_seam_touches_jax_private_modules() -> None:
