@@ -38,6 +38,11 @@ def grad() -> Any:
     return jax.jit(jax.grad(lambda x: (jnp.sin(x) @ x).sum()))(X)
 
 
+def grad_of_jit() -> Any:
+    """The parts of a linearised function are programs whose arguments have no names."""
+    return jax.grad(jax.jit(lambda x: jnp.sin(x).sum()))(X)
+
+
 def vmap() -> Any:
     return jax.jit(jax.vmap(lambda row: jnp.sort(row * row)))(X)
 
@@ -170,6 +175,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     for function in (
         jit,
         grad,
+        grad_of_jit,
         vmap,
         sharded,
         propagated,

@@ -17,6 +17,7 @@ _PROGRAM = Path(__file__).with_name("kinds.py")
 _KINDS = [
     "jit",
     "grad",
+    "grad_of_jit",
     "vmap",
     "sharded",
     "propagated",

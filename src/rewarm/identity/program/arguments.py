@@ -93,6 +93,9 @@ def _argument(value: Any, attributes: Any, meshes: dict[str, Any]) -> Argument:
 
 def _name(location: Any) -> str:
     """The name of a location, as JAX gives one to each argument."""
+    # JAX 0.9's bindings read a name without a look whether there is one, which ends the process where there is none.
+    if hasattr(location, "is_a_name") and not location.is_a_name():
+        return ""
     name = getattr(location, "name_str", None)
     if name is None:  # older bindings
         text = str(location)
