@@ -74,7 +74,8 @@ REFLECTION = words(
 # Whatever makes names of functions and classes, or the order of a class's body, visible to code. Where it is read,
 # they count; elsewhere a function may be renamed.
 NAMING = words(
-    "__dict__ __doc__ __module__ __name__ __qualname__ ascii co_name co_qualname format format_map getmembers repr str"
+    "__dict__ __doc__ __module__ __name__ __qualname__ ascii co_name co_qualname dir format format_map getmembers repr "
+    "str vars"
 )
 
 # With these, code can name any attribute at all.
@@ -85,6 +86,11 @@ PATH_READS = ANY_NAME | words(
     "absolute cwd exists expanduser glob group home is_block_device is_char_device is_dir is_fifo is_file "
     "is_junction is_mount is_socket is_symlink iterdir lstat open owner read_bytes read_text readlink resolve "
     "rglob samefile stat walk"
+)
+# Attributes of arrays that tell of their memory, which does not count.
+LAYOUT_READS = words(
+    "__array_interface__ __array_struct__ c_contiguous ctypes f_contiguous fnc forc may_share_memory owndata "
+    "shares_memory strides writeable C_CONTIGUOUS F_CONTIGUOUS WRITEABLE"
 )
 CLOCK_READS = ANY_NAME | words("astimezone fromtimestamp now timestamp today utcnow")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rewarm.fingerprint.allowed import LAYOUT_READS
 from rewarm.fingerprint.digest import frame, integer, text, texts
 from rewarm.fingerprint.node import Context, Edge, Node, RefusedError
 
@@ -28,6 +29,7 @@ def describe_numpy(value: Any, context: Context) -> Node | None:
     except AttributeError:  # numpy is being imported, or is another thing of that name
         return None
     if kind is array:
+        context.beware(LAYOUT_READS, "an array is on the way, whose attribute of this name tells of its memory")
         return _array(value)
     if issubclass(kind, array):
         raise RefusedError("a kind of array that may hold more than its elements")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import abc
 import types
 from collections.abc import Iterator
-from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from rewarm.fingerprint.allowed import words
-from rewarm.fingerprint.digest import frame, text, texts
+from rewarm.fingerprint.digest import frame, said_text, texts
 from rewarm.fingerprint.naming import namespace
 from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
 
@@ -35,6 +35,8 @@ def describe_class(cls: Any, context: Context) -> Node:
     space = namespace(cls)
     if is_of_c(cls):
         raise RefusedError("a class that is written in C")
+    if context.watched is not None:
+        _note(cls, space, context)
     edges: list[Edge] = [("metaclass", type(cls))]
     edges += ((f"base {base.__name__}", base) for base in cls.__bases__)
     names = tuple(sorted(name for name in space if name not in _NOISE))
@@ -46,8 +48,23 @@ def describe_class(cls: Any, context: Context) -> Node:
     # Whoever can see names can also see the order in which a class was written.
     said = (cls.__name__, cls.__qualname__, space.get("__module__"), space.get("__doc__"))
     order = texts(tuple(name for name in space if name not in _NOISE))
-    context.names.append(frame(b"class", order, *(text(word) if type(word) is str else b"" for word in said)))
+    context.names.append(frame(b"class", order, *(said_text(word) for word in said)))
     return Node("class", texts(tuple(_fixed(label) for label, _ in edges)), tuple(edges))
+
+
+def _note(cls: type, space: dict[str, Any], context: Context) -> None:
+    """Tells whoever watched of the class, and remembers its methods, which need not all run."""
+    if context.watched is not None and not context.idle:
+        context.watched.classes[id(cls)] = cls
+    for value in space.values():
+        kind = type(value)
+        if kind is property:
+            found = [vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel")]
+        elif kind in (staticmethod, classmethod):
+            found = [vars(kind)["__func__"].__get__(value)]
+        else:
+            found = [value]
+        context.methods.update((id(function), function) for function in found if type(function) is FunctionType)
 
 
 def _fixed(label: str) -> str:
@@ -80,33 +97,52 @@ def is_of_c(cls: Any) -> bool:
     return False
 
 
-def state(value: Any, content: type) -> tuple[tuple[str, ...], list[Edge]]:
-    """Names and edges of what an instance holds beyond the `content` of the built-in type that it derives from.
+Layout = tuple[tuple[tuple[str, Any], ...], Any]
+
+
+def layout(kind: type, content: type) -> Layout:
+    """The slots of a class's instances, and what gives their dictionary, beyond the `content` of a built-in type.
 
     Raises:
       RefusedError: a class on the way keeps something that cannot be seen.
     """
-    edges: list[Edge] = []
-    for cls in type(value).__mro__:
+    slots: list[tuple[str, Any]] = []
+    for cls in kind.__mro__:
         for name, slot in sorted(namespace(cls).items()):
             if type(slot) is MemberDescriptorType and slot.__objclass__ is cls and cls is not content:
-                try:
-                    edges.append((f"slot {name}", slot.__get__(value)))
-                except AttributeError:
-                    edges.append((f"slot {name}", Absent("slot")))
-    _refuse_hidden_state(type(value), content)
-    held = dictionary(value)
-    edges += ((f"attribute {name}", item) for name, item in held)
+                slots.append((name, slot))
+    _refuse_hidden_state(kind, content)
+    return tuple(slots), _dictionary_of(kind)
+
+
+def state(value: Any, seen: Layout) -> tuple[tuple[str, ...], list[Edge]]:
+    """Names and edges of what an instance of a class with this layout holds."""
+    slots, held = seen
+    edges: list[Edge] = []
+    for name, slot in slots:
+        try:
+            edges.append((f"slot {name}", slot.__get__(value)))
+        except AttributeError:
+            edges.append((f"slot {name}", Absent("slot")))
+    if held is not None:
+        edges += [(f"attribute {name}", item) for name, item in list(dict.items(held.__get__(value)))]
     return tuple(label for label, _ in edges), edges
 
 
 def dictionary(value: Any) -> Iterator[tuple[object, object]]:
     """Items of an instance's dictionary, without asking its class."""
-    for cls in type(value).__mro__:
+    found = _dictionary_of(type(value))
+    if found is not None:
+        yield from list(dict.items(found.__get__(value)))
+
+
+def _dictionary_of(kind: type) -> Any:
+    """What gives the dictionary of a class's instances, or `None`."""
+    for cls in kind.__mro__:
         found = namespace(cls).get("__dict__")
         if type(found) is GetSetDescriptorType:
-            yield from list(dict.items(found.__get__(value)))
-            return
+            return found
+    return None
 
 
 def _refuse_hidden_state(cls: type, content: type) -> None:

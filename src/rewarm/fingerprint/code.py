@@ -29,6 +29,11 @@ _FORMATS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONV
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _CELL_LOADS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+# By number, `&`, `|`, `-`, `^` and the same with `=`.
+_OF_SETS = frozenset({1, 7, 10, 12, 14, 20, 23, 25})
+# Instructions between `a.keys()` and the operator of `a.keys() | b.keys()`, with some to spare; and what ends the look.
+_SOON = 8
+_ENDS = ("GET_ITER", "STORE", "RETURN", "POP_", "JUMP", "FOR_", "YIELD")
 
 
 class Import(NamedTuple):
@@ -170,7 +175,18 @@ class _Reading:
         if op == "LOAD_CONST" and isinstance(arg, frozenset):
             following = self.steps[index + 1].op if index + 1 < len(self.steps) else ""
             return following != "CONTAINS_OP"
+        if op in _ATTRIBUTES and arg in ("keys", "items"):
+            return self._joins_views(index)
         return op in ("BUILD_SET", "SET_ADD", "SET_UPDATE")
+
+    def _joins_views(self, index: int) -> bool:
+        """Whether an operator that makes a set of the keys of dictionaries follows soon."""
+        for op, arg in self.steps[index + 1 : index + 1 + _SOON]:
+            if op.startswith(_ENDS):
+                return False
+            if op == "BINARY_OP" and arg in _OF_SETS:
+                return True
+        return False
 
     def _makes_closure(self, index: int) -> bool:
         """Whether a variable is only handed on to a nested function, which has this instruction from 3.13 on."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from rewarm.fingerprint.allowed import CLOCK_READS, HOPELESS, NAMING, PATH_READS
 from rewarm.fingerprint.arrays import describe_numpy
-from rewarm.fingerprint.classes import describe_class, dictionary, is_of_c, state
+from rewarm.fingerprint.classes import describe_class, dictionary, is_of_c, layout, state
+from rewarm.fingerprint.code import SETS
 from rewarm.fingerprint.digest import frame, text, texts
 from rewarm.fingerprint.functions import describe_function
 from rewarm.fingerprint.modules import describe_module, is_module
@@ -65,6 +66,8 @@ def _class(value: Any, context: Context) -> Node:
     if node is None:
         return describe_class(value, context)
     _can(value.__name__, context)
+    if value is set or value is frozenset:  # under whatever name: what is made with it has an order
+        context.words.add(SETS)
     return node
 
 
@@ -86,7 +89,7 @@ def _c_function(value: Any, context: Context) -> Node:
 def _reduced(value: object, kind: type, context: Context) -> Node | None:
     if not context.reducers:
         return None
-    known = next((cls for cls in kind.__mro__ if cls in context.reducers), None)
+    known = context.of_class("reduced", kind, lambda one: next((c for c in one.__mro__ if c in context.reducers), None))
     if known is None:
         return None
     plain = context.reducers[known](value)
@@ -105,26 +108,28 @@ def _instance(value: object, kind: type, context: Context) -> Node:
         if kind.__module__ in _OUTSIDE:
             context.beware(*_OUTSIDE[kind.__module__])
         return _builtin(kind, content, lasting=False)
-    hopeless = next(
-        (HOPELESS[key] for cls in kind.__mro__ if (key := (cls.__module__, cls.__name__)) in HOPELESS), None
-    )
+    hopeless = context.of_class("hopeless", kind, _hopeless)
     if hopeless is not None:
         raise RefusedError(hopeless)
     node = describe_numpy(value, context)
     if node is not None:
         return node
     # Only a type that counts by name, or one of C that cannot be followed anyway, is asked for its name.
-    is_known = named_class(kind, context) is not None or is_of_c(kind)
+    is_known = named_class(kind, context) is not None or context.of_class("of C", kind, is_of_c)
     if is_known and (node := named_object(value, context)) is not None:
         return node
     if kind.__base__ is tuple and hasattr(kind, "n_sequence_fields"):  # sys.version_info and its like
         return Node("structure", text(f"{kind.__module__}.{kind.__name__}"), (("fields", value.__reduce__()[1]),))
-    return _state_and_class(value, kind)
+    return _state_and_class(value, kind, context)
 
 
-def _state_and_class(value: Any, kind: type) -> Node:
+def _hopeless(kind: type) -> str | None:
+    return next((HOPELESS[key] for cls in kind.__mro__ if (key := (cls.__module__, cls.__name__)) in HOPELESS), None)
+
+
+def _state_and_class(value: Any, kind: type, context: Context) -> Node:
     base = next(cls for cls in kind.__mro__ if cls in CONTENT)
-    labels, edges = state(value, base)
+    labels, edges = state(value, context.of_class("layout", kind, lambda one: layout(one, base)))
     content = CONTENT[base](value)
     if content.unordered:
         elements: Any = frozenset(base.__iter__(value))  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ version is the first thing that is hashed.
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from types import EllipsisType, NoneType, NotImplementedType
@@ -21,14 +22,22 @@ PYTHON = "{} {} {}".format(
 )
 
 
+_LENGTH = struct.Struct("<Q").pack
+
+
 def frame(*fields: bytes) -> bytes:
     """The fields, each behind its length."""
-    return b"".join(len(field).to_bytes(8, "little") + field for field in fields)
+    return b"".join([part for field in fields for part in (_LENGTH(len(field)), field)])
 
 
 def text(value: str) -> bytes:
     """A string as bytes, lone surrogates too."""
     return str.encode(value, "utf-8", "surrogatepass")
+
+
+def said_text(value: object) -> bytes:
+    """A name or docstring. Dataclasses put the text of their defaults into theirs, addresses in it."""
+    return text(_ADDRESS.sub("", value)) if type(value) is str else b""
 
 
 def texts(values: tuple[str, ...]) -> bytes:
@@ -51,6 +60,7 @@ def imaginary(value: complex) -> bytes:
     return struct.pack("<dd", complex.real.__get__(value), complex.imag.__get__(value))
 
 
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 _SINGLE = {NoneType: b"N", EllipsisType: b".", NotImplementedType: b"!"}
 
 

@@ -12,8 +12,8 @@ from types import FunctionType
 from typing import Any
 
 from rewarm.fingerprint.allowed import NAMING, REFLECTION
-from rewarm.fingerprint.code import CodeFacts, code_facts
-from rewarm.fingerprint.digest import frame, text, texts
+from rewarm.fingerprint.code import Chain, CodeFacts, code_facts
+from rewarm.fingerprint.digest import frame, said_text, texts
 from rewarm.fingerprint.modules import edges_of_import, edges_of_module, is_module
 from rewarm.fingerprint.naming import is_module_level, named, owner_of_function
 from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
@@ -27,23 +27,33 @@ def describe_function(function: Any, context: Context) -> Node:
         return _followed(function, facts, context)
     owner, module = owned
     name = function.__code__.co_qualname
-    node = named(owner, module, name, code=facts.digest)
+    node = named(owner, module, name, context, code=facts.digest)
     if is_module_level(function, module, context):
         return node
     if module == "functools" and name == "singledispatch.<locals>.wrapper":
         # Its closure also holds a cache of weak references, filled as it is called.
         edges: list[Edge] = [("registry", function.registry), ("function", function.__wrapped__)]
     else:
-        edges = [*_state(function), *((f"closure {name}", value) for name, value in _cells(function))]
+        cells = ((name, context.held(module, function, name, value)) for name, value in _cells(function))
+        edges = [*_state(function), *((f"closure {name}", value) for name, value in cells)]
     own = frame(node.own, texts(tuple(label for label, _ in edges)))
     return node._replace(own=own, edges=tuple(edges), lasting=True, is_part=True, captures=True)
 
 
 def _followed(function: FunctionType, facts: CodeFacts, context: Context) -> Node:
-    _look(facts, context)
-    edges = [*_state(function), *_closure(function, facts, context), *_globals(function, facts, context)]
+    idle = context.is_idle(function)
+    if not idle:
+        _look(facts, context)
+        if context.watched is not None:
+            context.watched.codes[id(function.__code__)] = function.__code__
+    edges = [*_state(function)]
+    for name, value in _cells(function):
+        edges += _gathered(f"closure {name}", _closed(name, value, facts, context), idle=idle)
+    for name, chains in facts.globals.items():
+        edges += _gathered(f"global {name}", _global(function, name, chains, context), idle=idle)
     for statement in facts.imports:
-        edges += edges_of_import(statement, function.__globals__, context)
+        label = f"import {statement.module}"
+        edges += _gathered(label, edges_of_import(statement, function.__globals__, context), idle=idle)
     context.names.append(_names(function))
     return Node(
         "function",
@@ -52,7 +62,18 @@ def _followed(function: FunctionType, facts: CodeFacts, context: Context) -> Nod
         note=f"code {facts.digest.hex()[:12]}",
         is_part=True,
         captures=True,
+        later=idle,
     )
+
+
+def _gathered(label: str, edges: Iterator[Edge], *, idle: bool) -> list[Edge]:
+    """The edges; of code that did not run, what cannot be identified is left out."""
+    try:
+        return list(edges)
+    except RefusedError:
+        if not idle:
+            raise
+        return [(label, Absent("something that cannot be identified"))]
 
 
 def _look(facts: CodeFacts, context: Context) -> None:
@@ -70,8 +91,7 @@ def _look(facts: CodeFacts, context: Context) -> None:
 def _names(function: FunctionType) -> bytes:
     doc = function.__doc__
     said = (function.__name__, function.__qualname__, function.__module__, function.__code__.co_name)
-    plain = [text(word) if type(word) is str else b"" for word in said]
-    return frame(b"function", *plain, text(doc) if type(doc) is str else b"")
+    return frame(b"function", *(said_text(word) for word in (*said, doc)))
 
 
 def _state(function: FunctionType) -> Iterator[Edge]:
@@ -92,27 +112,25 @@ def _cells(function: FunctionType) -> Iterator[tuple[str, object]]:
         yield name, content
 
 
-def _closure(function: FunctionType, facts: CodeFacts, context: Context) -> Iterator[Edge]:
-    for name, value in _cells(function):
-        label = f"closure {name}"
-        if is_module(value):
-            yield from edges_of_module(label, value, facts.free.get(name, frozenset()), context)
-        else:
-            yield label, value
+def _closed(name: str, value: object, facts: CodeFacts, context: Context) -> Iterator[Edge]:
+    label = f"closure {name}"
+    if is_module(value):
+        yield from edges_of_module(label, value, facts.free.get(name, frozenset()), context)
+    else:
+        yield label, value
 
 
-def _globals(function: FunctionType, facts: CodeFacts, context: Context) -> Iterator[Edge]:
+def _global(function: FunctionType, name: str, chains: frozenset[Chain], context: Context) -> Iterator[Edge]:
     known: Any = function  # not every checker knows the second
     scope, builtins = known.__globals__, known.__builtins__
-    for name, chains in facts.globals.items():
-        label = f"global {name}"
-        if name in ("__builtins__", "__loader__", "__spec__"):
-            raise RefusedError("the machinery of imports", found=name, label=label)
-        value = scope[name] if name in scope else builtins.get(name, Absent("global"))
-        if is_module(value):
-            yield from edges_of_module(label, value, chains, context)
-        elif value is hash and function.__code__.co_name == "__hash__":
-            # Dictionaries and sets find the same things whatever the hash is; frozen dataclasses have this method.
-            yield label, Absent("the builtin hash")
-        else:
-            yield label, value
+    label = f"global {name}"
+    if name in ("__builtins__", "__loader__", "__spec__"):
+        raise RefusedError("the machinery of imports", found=name, label=label)
+    value = scope[name] if name in scope else builtins.get(name, Absent("global"))
+    if is_module(value):
+        yield from edges_of_module(label, value, chains, context)
+    elif value is hash and function.__code__.co_name == "__hash__":
+        # Dictionaries and sets find the same things whatever the hash is; frozen dataclasses have this method.
+        yield label, Absent("the builtin hash")
+    else:
+        yield label, value

@@ -17,7 +17,6 @@ from rewarm.fingerprint.code import Chain, Import
 from rewarm.fingerprint.digest import frame, text
 from rewarm.fingerprint.naming import namespace
 from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
-from rewarm.fingerprint.trust import impure
 
 
 def is_module(value: object) -> bool:
@@ -45,7 +44,7 @@ def edges_of_module(label: str, module: Any, chains: frozenset[Chain], context: 
 def _attribute(module: Any, name: str, label: str, context: Context) -> object:
     said = _name(module)
     owner = context.trusted.owner(said)
-    if owner is not None and owner.distribution and (reason := impure(owner, said, name)):
+    if owner is not None and owner.distribution and (reason := context.trusted.objection(owner, said, name)):
         raise RefusedError(reason, label=label, found="a function or module")
     if name == "__dict__":
         raise RefusedError("the namespace of a module holds more than can be followed", label=label, found="a module")
@@ -113,7 +112,7 @@ def describe_module(module: Any, context: Context) -> Node:
         raise RefusedError("a module used as a value: which of its attributes count cannot be told")
     if name == "builtins":
         raise RefusedError("all builtin functions, as a value")
-    if owner.distribution and (reason := impure(owner, name, "")):
+    if reason := context.trusted.objection(owner, name, ""):
         raise RefusedError(reason)
     words = IMPURE.get(owner.distribution) if owner.distribution else IMPURE_PURE.get(name)
     context.beware(

@@ -19,7 +19,7 @@ from typing import Any
 from rewarm.fingerprint.code import code_facts
 from rewarm.fingerprint.digest import frame, text
 from rewarm.fingerprint.node import Context, Node, RefusedError
-from rewarm.fingerprint.trust import Owner, impure, single_owner
+from rewarm.fingerprint.trust import Owner, single_owner
 from rewarm.fingerprint.values import decimal_context
 
 # Types of Python that no module holds under their own name.
@@ -53,9 +53,9 @@ def leads_to(value: object, module: str, qualname: str) -> bool:
     return at is value or namespace(home).get(qualname.rpartition(".")[2]) is value
 
 
-def named(owner: Owner, module: str, name: str, *, code: bytes = b"") -> Node:
+def named(owner: Owner, module: str, name: str, context: Context, *, code: bytes = b"") -> Node:
     """The node of an object that counts by name."""
-    reason = impure(owner, module, name)
+    reason = context.trusted.objection(owner, module, name)
     if reason is not None:
         raise RefusedError(reason)
     return Node(
@@ -95,6 +95,11 @@ def _closed_over(function: FunctionType) -> Iterator[object]:
 
 def named_class(cls: type, context: Context) -> Node | None:
     """The node of a class that counts by name, or `None`."""
+    found: Node | None = context.of_class("named", cls, lambda one: _named_class(one, context))
+    return found
+
+
+def _named_class(cls: type, context: Context) -> Node | None:
     if cls in _UNNAMED_TYPES:
         return Node("type", text(_UNNAMED_TYPES[cls]), lasting=False, note=_UNNAMED_TYPES[cls])
     module, qualname = type.__dict__["__module__"].__get__(cls), type.__dict__["__qualname__"].__get__(cls)
@@ -107,7 +112,7 @@ def named_class(cls: type, context: Context) -> Node | None:
         _refuse_registered(cls, context)
     if module == "builtins":  # only functions are on the list of what is pure
         return Node("type", frame(text(owner.identity), text(qualname)), lasting=False, note=qualname)
-    return named(owner, module, qualname, code=text(decimal_context()) if module == "decimal" else b"")
+    return named(owner, module, qualname, context, code=text(decimal_context()) if module == "decimal" else b"")
 
 
 def _refuse_registered(cls: abc.ABCMeta, context: Context) -> None:
@@ -126,7 +131,7 @@ def named_builtin(function: BuiltinFunctionType, context: Context) -> Node:
     if type(module) is str and leads_to(function, module, name):
         owner = single_owner(module, name) or context.trusted.owner(module)
         if owner is not None:
-            return named(owner, module, name)
+            return named(owner, module, name, context)
     raise RefusedError(f"a C function of {module or 'an unknown module'}, which may read anything")
 
 
@@ -143,7 +148,7 @@ def named_object(value: object, context: Context) -> Node | None:
         owner = context.trusted.owner(module) if module in sys.modules else None
         if owner is not None and leads_to(value, module, name):
             code = _wrapped_code(value, context)
-            return None if code is None else named(owner, module, name, code=code)
+            return None if code is None else named(owner, module, name, context, code=code)
     return None
 
 

@@ -6,6 +6,7 @@ Not promised: anything to code outside this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from rewarm.fingerprint.allowed import ANY_NAME
@@ -26,6 +27,7 @@ class Node(NamedTuple):
       note: short text for the list of parts; "" for the digest of what was found below.
       is_part: whether it is a part of its own, wherever it is reached.
       captures: whether each object that it leads to is a part.
+      later: whether what it leads to comes last, and may hold what cannot be identified: a method that did not run.
       unordered: whether the edges come in no order, as in a set.
     """
 
@@ -36,6 +38,7 @@ class Node(NamedTuple):
     note: str = ""
     is_part: bool = False
     captures: bool = False
+    later: bool = False
     unordered: bool = False
 
 
@@ -61,6 +64,21 @@ class Absent(NamedTuple):
     what: str
 
 
+class Ran:
+    """What a caller who watched the code run knows of it, and what the walk tells such a caller.
+
+    Attributes:
+      ran: whether a piece of code ran.
+      codes: the code of the functions that the walk followed, by id; not of what only idle methods lead to.
+      classes: the classes that it followed, by id; likewise.
+    """
+
+    def __init__(self, ran: Callable[[CodeType], bool]) -> None:
+        self.ran = ran
+        self.codes: dict[int, CodeType] = {}
+        self.classes: dict[int, type] = {}
+
+
 class Context:
     """What holds for one walk, and what it notices on its way.
 
@@ -72,10 +90,17 @@ class Context:
       reads_names: whether any code on the way can see a name.
       words: attributes that code on the way reads, each with one who does.
       hazards: attributes that no code may read, since objects on the way would lead outside, with the reason.
+      watched: which code ran, if somebody watched.
+      methods: functions that were found in the bodies of classes, by id.
+      idle: whether the walk has come to what only idle methods lead to.
     """
 
     def __init__(
-        self, trusted: Trusted, reducers: Mapping[type, Reducer], companions: Callable[[type], object] | None
+        self,
+        trusted: Trusted,
+        reducers: Mapping[type, Reducer],
+        companions: Callable[[type], object] | None,
+        watched: Ran | None = None,
     ) -> None:
         self.trusted = trusted
         self.reducers = reducers
@@ -84,10 +109,36 @@ class Context:
         self.reads_names = False
         self.words: set[str] = set()
         self.hazards: dict[str, str] = {}
+        self.watched = watched
+        self.methods: dict[int, object] = {}
+        self.idle = False
+        # By what was asked and the id of a class, which is kept so that nobody else has its id.
+        self._known: dict[tuple[str, int], tuple[type, Any]] = {}
+
+    def of_class(self, what: str, cls: type, find: Callable[[type], Any]) -> Any:
+        """What is found of a class, asked once in a walk."""
+        known = self._known.get((what, id(cls)))
+        if known is None:
+            known = self._known[what, id(cls)] = (cls, find(cls))
+        return known[1]
 
     def fresh(self) -> Context:
         """The same rules with nothing noticed."""
-        return Context(self.trusted, self.reducers, self.companions)
+        context = Context(self.trusted, self.reducers, self.companions, self.watched)
+        context.idle = self.idle
+        return context
+
+    def held(self, module: str, function: FunctionType, name: str, value: object) -> object:  # noqa: ARG002
+        """What counts of what a function of a trusted module captured: all of it, unless somebody knows better."""
+        return value
+
+    def is_idle(self, function: FunctionType) -> bool:
+        """Whether this is code that is known not to have run, and that nobody keeps results of."""
+        if self.idle:
+            return True
+        if self.watched is None or id(function) not in self.methods:
+            return False
+        return not self.watched.ran(function.__code__)
 
     def beware(self, words: frozenset[str], reason: str) -> None:
         """Code on the way must read none of these attributes."""

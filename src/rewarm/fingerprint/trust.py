@@ -39,7 +39,7 @@ class Owner(NamedTuple):
     distribution: str
 
 
-_PYTHON_OWNER = Owner(f"python {PYTHON}", "")
+PYTHON_OWNER = Owner(f"python {PYTHON}", "")
 
 
 class Trusted:
@@ -53,7 +53,7 @@ class Trusted:
 
     def __init__(self, distributions: Iterable[str] = DISTRIBUTIONS) -> None:
         self._names = frozenset(distributions)
-        self._wheels: dict[str, _Wheel | None] = {}
+        self._wheels: dict[str, Wheel | None] = {}
         self._owners: dict[str, tuple[ModuleType | None, Owner | None]] = {}
 
     def owner(self, module: str) -> Owner | None:
@@ -68,7 +68,7 @@ class Trusted:
 
     def _find(self, module: str, present: ModuleType | None) -> Owner | None:
         if module in PURE_MODULES:
-            return _PYTHON_OWNER if present is not None and of_python(present) else None
+            return PYTHON_OWNER if present is not None and of_python(present) else None
         top = module.partition(".")[0]
         if top not in self._names:
             return None
@@ -79,13 +79,17 @@ class Trusted:
         wheel = self._wheel(top)
         return wheel.owner if wheel is not None and wheel.holds(Path(file)) else None
 
-    def _wheel(self, name: str) -> _Wheel | None:
+    def _wheel(self, name: str) -> Wheel | None:
         if name not in self._wheels:
             try:
                 self._wheels[name] = _open_wheel(name)
             except (OSError, ValueError, csv.Error):
                 self._wheels[name] = None
         return self._wheels[name]
+
+    def objection(self, owner: Owner, module: str, name: str) -> str | None:
+        """Why a name of the owner's does not count by name after all, or `None`: what it gives depends on more."""
+        return impure(owner, module, name)
 
     def is_listed(self, module: str) -> bool:
         """Whether the module belongs to a distribution that is trusted by name, proven or not."""
@@ -111,7 +115,7 @@ def single_owner(module: str, name: str) -> Owner | None:
     """Python, for the few functions that count by name though their module does not."""
     present = sys.modules.get(module)
     listed = (module, name) in PURE_FUNCTIONS and present is not None and of_python(present)
-    return _PYTHON_OWNER if listed else None
+    return PYTHON_OWNER if listed else None
 
 
 def impure(owner: Owner, module: str, name: str) -> str | None:
@@ -125,44 +129,65 @@ def impure(owner: Owner, module: str, name: str) -> str | None:
     return None if bad is None else f"{module}.{leaf} reads what lies outside its arguments"
 
 
-class _Wheel:
-    """One installed distribution whose code files have the sizes that its RECORD says."""
+class Wheel:
+    """One installed distribution whose code files have the sizes that its RECORD says.
+
+    Attributes:
+      owner: who answers for its code.
+      rows: path below the site folder to hash and size, of each file of code.
+    """
 
     def __init__(self, site: Path, owner: Owner, rows: dict[str, tuple[str, int]]) -> None:
         self.owner = owner
         self._site = site
-        self._rows = rows
+        self.rows = rows
 
     def holds(self, file: Path) -> bool:
         """Whether the file came with the wheel: Python code by its hash, an extension (too large) by its size."""
         try:
             name = file.resolve().relative_to(self._site).as_posix()
-            if name not in self._rows:
+            if name not in self.rows:
                 return False
             if file.suffix != ".py":
                 return True
-            return hashlib.sha256(file.read_bytes()).digest() == _decoded(self._rows[name][0])
+            return hashlib.sha256(file.read_bytes()).digest() == decoded(self.rows[name][0])
         except (OSError, ValueError):
             return False
 
 
-def _open_wheel(name: str) -> _Wheel | None:
+def _open_wheel(name: str) -> Wheel | None:
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
         return None
     site = Path(file).resolve().parent.parent
     start = re.sub(r"[-_.]+", "_", name).lower() + "-"
     found = [info for info in site.iterdir() if info.name.lower().startswith(start) and info.suffix == ".dist-info"]
-    if len(found) != 1 or _is_local(found[0]):
+    return open_installed(found[0], name) if len(found) == 1 else None
+
+
+def open_installed(info: Path, name: str, *, beside: frozenset[str] = frozenset()) -> Wheel | None:
+    """The distribution of one `.dist-info` folder, `None` if it cannot be proven unmodified.
+
+    Args:
+      info: the folder.
+      name: what to call the distribution.
+      beside: folders of the site folder that do not count, though the RECORD has files in them.
+
+    Raises:
+      OSError: something of it cannot be read.
+      ValueError: its RECORD is not as it should be; csv.Error likewise.
+    """
+    if _is_local(info):
         return None
-    rows = _rows(found[0] / "RECORD")
+    site = info.parent
+    rows = {path: row for path, row in _rows(info / "RECORD").items() if path.partition("/")[0] not in beside}
     # Sizes only: reading a thousand files costs too much. The content of the module in question is compared later.
     if not rows or any(os.stat(f"{site}/{path}").st_size != size for path, (_, size) in rows.items()):  # noqa: PTH116
         return None
-    version = found[0].name[len(start) :].removesuffix(".dist-info")
+    version = info.name.removesuffix(".dist-info").rpartition("-")[2]
     # Not RECORD's own bytes: each installer adds rows of its own.
     content = hashlib.sha256(repr(sorted(rows.items())).encode()).hexdigest()
-    return _Wheel(site, Owner(f"{name} {version} {content}", name), rows)
+    return Wheel(site, Owner(f"{name} {version} {content}", name), rows)
 
 
 def _is_local(info: Path) -> bool:
@@ -186,6 +211,7 @@ def _rows(record: Path) -> dict[str, tuple[str, int]]:
     return {path: (digest, int(size)) for path, digest, size in rows}
 
 
-def _decoded(digest: str) -> bytes:
+def decoded(digest: str) -> bytes:
+    """The bytes of a hash in a RECORD."""
     value = digest.partition("=")[2]
     return base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))

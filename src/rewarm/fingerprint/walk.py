@@ -9,6 +9,9 @@ own; the digest is that of the parts in order:
 
     stream := node*          node := kind own count:u64le   (its edges follow, each a node)
                                    | scalar | "R" part:u64le number:u64le | "P"   (the next part in order)
+                                   | "X" type   (below methods that did not run: cannot be identified)
+
+Where somebody watched the code run (`node.Ran`), what only methods that did not run lead to is walked last.
 
 The walk keeps its own stack, so that depth is not bounded by Python's.
 """
@@ -16,7 +19,8 @@ The walk keeps its own stack, so that depth is not bounded by Python's.
 from __future__ import annotations
 
 import hashlib
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from rewarm.errors import NotFingerprintableError
@@ -75,9 +79,11 @@ class Budget:
 class _Part:
     """One stream."""
 
-    def __init__(self, index: int, path: Path) -> None:
+    def __init__(self, index: int, path: Path, within: _Part | None) -> None:
         self.index = index
         self.path = path
+        self.within = within
+        self.code: CodeType | None = None
         self.note = ""
         self.kind = ""
         self.nodes = 0
@@ -108,6 +114,7 @@ class Walk:
         self._seen: dict[int, tuple[object, bytes]] = {}
         self._parts: list[_Part] = []
         self._stack: list[_Step] = []
+        self._later: list[_Step] = []
 
     def digest(self, root: object, path: Path) -> bytes:
         """The digest of what `root` leads to.
@@ -115,20 +122,28 @@ class Walk:
         Raises:
           NotFingerprintableError: something on the way has none.
         """
-        self._stack.append(_Step(root, path, self._part(path), False))
+        self._stack.append(_Step(root, path, self._part(path, None), False))
+        self._run()
+        clash = self._context.contradiction()
+        if clash is not None:
+            word, reason = clash
+            raise NotFingerprintableError(render(path), f"code that reads {word!r}", reason)
+        self._context.idle = True
+        self._stack, self._later = self._later[::-1], []
+        self._run()
+        head = frame(integer(FINGERPRINT_SCHEMA), text(PYTHON))
+        names = frame(*self._context.names) if self._context.reads_names else b""
+        return hashlib.sha256(frame(head, names, *(part.hash.digest() for part in self._parts))).digest()
+
+    def _run(self) -> None:
         while self._stack:
             step = self._stack.pop()
             try:
                 self._visit(step)
             except RefusedError as refusal:
-                raise _error(step, refusal) from refusal.__cause__
-        clash = self._context.contradiction()
-        if clash is not None:
-            word, reason = clash
-            raise NotFingerprintableError(render(path), f"code that reads {word!r}", reason)
-        head = frame(integer(FINGERPRINT_SCHEMA), text(PYTHON))
-        names = frame(*self._context.names) if self._context.reads_names else b""
-        return hashlib.sha256(frame(head, names, *(part.hash.digest() for part in self._parts))).digest()
+                if not self._context.idle:
+                    raise _error(step, refusal) from refusal.__cause__
+                step.part.hash.update(b"X" + frame(text(type(step.value).__name__)))
 
     @property
     def unordered(self) -> bool:
@@ -145,8 +160,19 @@ class Walk:
             found[path] = part.note or f"{part.kind} {part.hash.hexdigest()[:12]}"
         return found
 
-    def _part(self, path: Path) -> _Part:
-        part = _Part(len(self._parts), path)
+    def told(self) -> list[tuple[str, str, str]]:
+        """Like `explain`, in the words of whoever wrote the code: where each function is, and who reads what.
+
+        Third comes a digest of the whole part, in which a function counts with more than its code.
+        """
+        return [
+            (_told(part), part.note or f"{part.kind} {part.hash.hexdigest()[:12]}", part.hash.hexdigest()[:12])
+            for part in self._parts
+            if part.nodes
+        ]
+
+    def _part(self, path: Path, within: _Part | None) -> _Part:
+        part = _Part(len(self._parts), path, within)
         self._parts.append(part)
         return part
 
@@ -155,7 +181,7 @@ class Walk:
         if not step.captured and not (is_part and step.part.nodes):
             return step.part
         step.part.hash.update(b"P")
-        return self._part(step.path)
+        return self._part(step.path, step.part)
 
     def _visit(self, step: _Step) -> None:
         value = step.value
@@ -178,17 +204,23 @@ class Walk:
             self._seen[id(value)] = (value, reference)
         part.note = part.note or (node.note if not part.nodes else "")
         part.kind = part.kind or type(value).__name__
+        if node.is_part and not part.nodes and type(value) is FunctionType:
+            part.code = value.__code__
         part.nodes += 1
         part.hash.update(frame(node.kind.encode(), node.own) + len(edges).to_bytes(8, "little"))
         path = step.path
-        self._stack.extend(_Step(inner, (path, label), part, node.captures) for label, inner in reversed(edges))
+        steps = [_Step(inner, (path, label), part, node.captures) for label, inner in edges]
+        if node.later and not self._context.idle:
+            self._later += steps
+        else:
+            self._stack += reversed(steps)
 
     def _write_scalar(self, step: _Step, plain: bytes) -> None:
         self._budget.spend(len(plain))
         value = step.value
-        if type(value) is str and value in REFLECTION:
+        if type(value) is str and value in REFLECTION and not self._context.idle:
             raise RefusedError(f"a name, {value}, behind which anything can be")
-        if type(value) is str and value in _TELLING:
+        if type(value) is str and value in _TELLING and not self._context.idle:
             self._context.words.add(value)
             self._context.reads_names = self._context.reads_names or value in NAMING
         part = self._open(step, False)
@@ -208,7 +240,7 @@ class Walk:
             return ()
         if self._nested >= MAX_NESTED_SETS:
             raise RefusedError("too many sets inside sets")
-        if not all(type(edge[1]) in _ORDERED for edge in node.edges):
+        if len(node.edges) > 1 and not all(type(edge[1]) in _ORDERED for edge in node.edges):
             self._context.words.add(SETS)
         ordering = self._ordering | {id(value)}
         found: dict[bytes, Edge] = {}
@@ -248,6 +280,31 @@ def _found(value: object) -> str:
         if type(name) is str:
             return f"{ascii(name)[1:-1]} ({kind.__name__})"
     return f"an object of type {kind.__module__}.{kind.__qualname__}"
+
+
+def where(code: CodeType) -> str:
+    """The file of some code, and the function."""
+    return f"{_file(code)}: {code.co_qualname}"
+
+
+def _file(code: CodeType) -> str:
+    """Without the folders that it is in, but for those of a package."""
+    _, found, inside = code.co_filename.rpartition("-packages/")
+    return inside if found else PurePath(code.co_filename).name
+
+
+def _told(part: _Part) -> str:
+    label = part.path[1]
+    if part.code is not None:
+        return f"{_file(part.code)}: function {part.code.co_qualname}"
+    reader = part.within
+    while reader is not None and reader.code is None:
+        reader = reader.within
+    if reader is None or reader.code is None:
+        return render(part.path)
+    kind, _, name = label.partition(" ")
+    what = f"the value of {name}" if kind in ("global", "closure") else label
+    return f"{what}, read by {where(reader.code)}"
 
 
 def render(path: Path) -> str:
