@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from desk import OPEN, PATIENCE, BrokenExecutableError, CompileError, Desk, components_of, key_of
@@ -20,6 +20,7 @@ from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError, ContentsDifferError, StoreError
 from rewarm.ledger import ALREADY_STORED
 from rewarm.policy import Thresholds
+from rewarm.restart import Way
 from rewarm.store import LocalStore
 
 
@@ -661,3 +662,58 @@ def test_two_caches_of_one_process_compile_once(desk: Desk, store: LocalStore) -
     assert answers == [b"STEP"]
     assert other.compiler.did == {"load": 1}
     assert other.last.tier == "process"
+
+
+class Place(NamedTuple):
+    """Where and how an executable is loaded."""
+
+    platform: str = "gpu"
+    devices: tuple[int, ...] = (0, 3)
+    options: bytes = b"as the program asked"
+    callbacks: int = 0
+
+
+class Noted:
+    """An `Ahead` that has nothing, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.ways: list[Way | None] = []
+
+    def take(self, key: str, request: Request[Any]) -> None:  # noqa: ARG002
+        return None
+
+    def note(self, key: str, way: Callable[[], Way | None], size: int) -> None:  # noqa: ARG002
+        self.ways.append(way())
+
+
+def test_an_entry_says_how_the_program_would_load_it(store: LocalStore) -> None:
+    """Not what the compile adds to that, such as a directory of this machine."""
+    noted = Noted()
+    desk = Desk(store, ahead=noted)
+    place = [Place()]
+    compile_now = desk.compiler.request("step").compile
+
+    def compile_with_more() -> bytes:
+        place[0] = place[0]._replace(options=b"with a directory")
+        return compile_now()
+
+    wanted = Way("gpu", (0, 3), b"as the program asked")
+    desk.ask("step", compile=compile_with_more, place=lambda: place[0])
+    assert way_in(store, "step") == wanted
+    place[0] = Place()
+    desk.ask("step", place=lambda: place[0])
+    assert noted.ways == [wanted, wanted]
+
+
+@pytest.mark.parametrize("place", [None, lambda: Place(callbacks=1)])
+def test_an_entry_that_only_its_program_can_load_does_not_say_how(store: LocalStore, place: Any) -> None:
+    Desk(store).ask("step", place=place)
+    assert way_in(store, "step") is None
+
+
+def way_in(store: LocalStore, program: str) -> Way | None:
+    data = store.get(key_of(program))
+    assert data is not None
+    entry = open_entry(data, key_of(program))
+    said = [entry.section("way") for section in entry.header.sections if section.name == "way"]
+    return Way.said(said[0]) if said else None

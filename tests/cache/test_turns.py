@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import pytest
 from desk import Desk, key_of
 
-from rewarm.coordination import HostLeases
+from rewarm.cache import Evidence
+from rewarm.coordination import HostLeases, Lead
 from rewarm.errors import MissingTargetError
+from rewarm.policy import Thresholds
 from rewarm.small_files import PRIVATE
 from rewarm.store import LocalStore
 
@@ -78,3 +82,44 @@ def test_what_is_not_going_to_be_stored_is_waited_for_by_nobody(tmp_path: Path) 
     thread.join()
     assert other.last.seconds.wait == 0.0
     assert not (tmp_path / "cache" / "leases").exists()
+
+
+class Asked:
+    """Remotes, or leases, that write down what is asked of them, and have nothing."""
+
+    def __init__(self) -> None:
+        self.led: list[str] = []
+
+    def lead(self, key: str, *_: object) -> AbstractContextManager[Lead]:
+        self.led.append(key)
+        return nullcontext(Lead("alone", 0.0, ""))
+
+    def fetch(self, _: str) -> None:
+        return None
+
+    def announce(self, _: str) -> None:
+        pass
+
+    def publish(self, *_: object, **__: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "host", "fleet"),
+    [
+        (Thresholds(0.0, 0), True, True),
+        (Thresholds(1.0, 0), True, True),
+        (Thresholds(20.0, 0), True, False),
+        (Thresholds(1000.0, 0), False, False),
+        (Thresholds(0.0, 1 << 30), False, False),
+    ],
+)
+def test_nobody_is_to_wait_for_what_is_not_going_to_be_kept(
+    tmp_path: Path, thresholds: Thresholds, host: bool, fleet: bool
+) -> None:
+    """A program of 100 KB compiles for some ten seconds, or for minutes: nobody knows before."""
+    evidence = Evidence(canonical=bytes(100_000), signature=str, source=bytes)
+    leases, remotes = Asked(), Asked()
+    Desk(LocalStore(tmp_path), leases=leases, remotes=remotes, thresholds=thresholds).ask(evidence=evidence)
+    # Who asks for no lease of the host asks for none of the fleet.
+    assert (len(leases.led), len(remotes.led)) == (host, fleet)

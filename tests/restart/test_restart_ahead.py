@@ -31,13 +31,15 @@ class Desk:
         self.is_up = True
         self.current = True
         self.missing: set[str] = set()
-        self.unproved: set[str] = set()
+        self.refused: set[str] = set()
+        self.ways: dict[str, Way | None] = {}
         self.broken: set[str] = set()
         self.read_gate, self.load_gate = threading.Event(), threading.Event()
         self.read_gate.set()
         self.load_gate.set()
         self.reads: list[str] = []
         self.loads: list[str] = []
+        self.how: dict[str, tuple[Way, bool]] = {}
 
     def read(self, asked: str) -> Opened | None:
         self.reads.append(asked)
@@ -46,15 +48,17 @@ class Desk:
             raise OSError("broken")
         if asked in self.missing:
             return None
-        return Opened(None, asked.encode(), asked.encode(), asked not in self.unproved)  # type: ignore[arg-type]
+        return Opened(None, asked.encode(), asked.encode(), self.ways.get(asked, WAY))  # type: ignore[arg-type]
 
     def is_ready(self) -> bool:
         return self.is_up
 
-    def load(self, way: Way, raw: bytes) -> Any:  # noqa: ARG002
-        self.loads.append(raw.decode())
+    def load(self, way: Way, opened: Opened, *, recorded: bool) -> Any:
+        asked = opened.raw.decode()
+        self.loads.append(asked)
+        self.how[asked] = way, recorded
         assert self.load_gate.wait(20)
-        return raw.decode()
+        return None if asked in self.refused else asked
 
     def is_current(self, way: Way, executable: Any) -> bool:  # noqa: ARG002
         return self.current
@@ -153,10 +157,114 @@ def test_what_was_not_begun_is_not_waited_for() -> None:
 
 def test_what_is_not_there_or_broken_is_not_handed_out() -> None:
     desk = Desk()
-    desk.missing, desk.broken, desk.unproved = {key(0)}, {key(1)}, {key(2)}
+    desk.missing, desk.broken, desk.refused = {key(0)}, {key(1)}, {key(2)}
     made = begun(desk, count=4)
     until(lambda: made.counts["loaded"] == 1)
     assert [ask(made, number) for number in range(4)] == [None, None, "read", "loaded"]
+
+
+# -- what is offered while it runs ---------------------------------------------------------------------------------
+
+
+def offered(*numbers: int) -> list[Load]:
+    """Entries of which no record says how they are loaded."""
+    return [Load(key(number)) for number in numbers]
+
+
+def test_what_is_offered_is_loaded_as_it_says_itself() -> None:
+    desk = Desk()
+    made = begun(desk, count=1)
+    until(lambda: made.counts["loaded"] == 1)
+    desk.ways = {key(5): None}
+    made.offer(offered(4, 5))
+    until(lambda: made.counts["read"] == 3 and made.counts["loaded"] == 2)
+    assert desk.how == {key(0): (WAY, True), key(4): (WAY, False)}
+    assert [ask(made, number) for number in (4, 5, 0, 4)] == ["loaded", "read", "loaded", None]
+
+
+def test_threads_come_again_for_what_is_offered_after_all_was_asked_for() -> None:
+    made = begun(Desk(), count=0)
+    until(no_threads)
+    made.offer(offered(1))
+    until(lambda: made.counts["loaded"] == 1)
+    assert ask(made, 1) == "loaded"
+    until(no_threads)
+    made.offer(offered(2, 3))
+    until(lambda: made.counts["loaded"] == 3)
+    assert [ask(made, number) for number in (2, 3)] == ["loaded"] * 2
+
+
+def test_nothing_is_done_before_it_begins() -> None:
+    desk = Desk()
+    made = Ahead([], desk.read, desk)
+    _made.append(made)
+    made.offer(offered(1))
+    assert ask(made, 1) is None
+    made.offer(offered(2))
+    assert no_threads()
+    made.begin()
+    until(lambda: made.counts["loaded"] == 1)
+    assert desk.reads == [key(2)]
+
+
+def test_what_was_asked_for_already_is_not_read_when_it_is_offered() -> None:
+    desk = Desk()
+    made = begun(desk, count=1)
+    assert ask(made, 7) is None
+    made.offer(offered(0, 7, 8, 8))
+    until(lambda: made.counts["loaded"] == 2)
+    assert sorted(desk.reads) == [key(0), key(8)]
+
+
+def test_what_says_the_same_is_loaded_as_the_program_wants_it() -> None:
+    desk, other = Desk(), WAY._replace(devices=(1,))
+    made = begun(desk, count=0)
+    made.offer(offered(1, 2))
+    until(lambda: made.counts["loaded"] == 2)
+    assert ask(made, 1, None) == "read", "whatever the program cannot say teaches nothing"
+    assert ask(made, 2, other) == "read"
+    desk.ways = {key(4): WAY._replace(options=b"another")}
+    made.offer(offered(3, 4))
+    until(lambda: made.counts["loaded"] == 4)
+    assert [desk.how[key(number)][0] for number in (2, 3, 4)] == [WAY, other, desk.ways[key(4)]]
+    assert ask(made, 3, other) == "loaded"
+
+
+def test_what_a_record_says_is_not_learned_otherwise() -> None:
+    desk = Desk()
+    desk.load_gate.clear()
+    made = begun(desk, count=50)
+    until(lambda: bool(desk.loads))
+    desk.load_gate.set()
+    assert ask(made, 0, WAY._replace(devices=(1,))) == "read"
+    until(lambda: made.counts["loaded"] == 50)
+    assert {way for way, _ in desk.how.values()} == {WAY}
+
+
+def test_after_the_end_nothing_is_taken_that_is_offered() -> None:
+    desk = Desk()
+    made = begun(desk, count=0)
+    made.close()
+    made.offer(offered(1))
+    time.sleep(0.05)
+    assert (desk.reads, ask(made, 1)) == ([], None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=40))
+def test_offers_and_questions_in_any_order(steps: list[tuple[bool, int]]) -> None:
+    desk = Desk()
+    made = begun(desk, count=3)
+    handed: list[int] = []
+    for asks, number in steps:
+        if asks:
+            handed += [number] if ask(made, number) else []
+        else:
+            made.offer(offered(number))
+    assert len(handed) == len(set(handed))
+    assert len(desk.reads) == len(set(desk.reads))
+    made.close()
+    until(no_threads)
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,29 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, kept:
     assert loads.read(root, ("test.py",)) == loads.NOTHING
 
 
-def test_another_kind_of_host_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_another_kind_of_host_only_what_is_loaded_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads.write(tmp_path, PROGRAM, RECORD)
     monkeypatch.setattr(loads, "about_this_host", lambda: "another")
-    assert loads.read(tmp_path, PROGRAM) == loads.NOTHING
+    assert loads.read(tmp_path, PROGRAM) == Record((Load(LOAD.key),))
+
+
+@given(ways)
+def test_an_entry_says_its_way(way: Way) -> None:
+    assert Way.said(way.in_entry()) == way
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        b"", b"\n", b"{}\n", b"[]\noptions", b"null\n", b"\xff\n", b"[" * 9000,
+        b'{"callbacks":1,"devices":[0],"platform":"cpu"}\noptions',
+        b'{"callbacks":0,"devices":["0"],"platform":"cpu"}\noptions',
+        b'{"callbacks":0,"devices":0,"platform":"cpu"}\noptions',
+        b'{"callbacks":0,"devices":[0],"platform":7}\noptions',
+    ],
+)  # fmt: skip
+def test_what_is_no_way_is_none(section: bytes) -> None:
+    assert Way.said(section) is None
 
 
 @given(st.data())

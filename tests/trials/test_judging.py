@@ -464,3 +464,82 @@ def test_a_cache_directory_that_goes_away(root: Path) -> None:
 def marks_name(folder: Path) -> str:
     (mark,) = folder.glob("*.mark")
     return mark.name
+
+
+# -- loads ahead of the program ------------------------------------------------------------------------------------
+
+LOADS_AHEAD = '  File "/x/rewarm/jax_adapter/seam/loading.py", line 60 in load_bytes\n'
+LOADS_AHEAD += (
+    '  File "/x/rewarm/restart/ahead.py", line 330 in _executable\n  File "/x/threading.py", line 1012 in run\n'
+)
+PROGRAMS = (
+    '  File "/x/jax/_src/interpreters/pxla.py", line 1386 in __call__\n  File "/home/me/train.py", line 3 in <module>\n'
+)
+USERS = '  File "/home/me/train.py", line 4 in <module>\n'
+A_RUN, TWO_LOADS = ["running"], ["ahead", "ahead"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "condemned"),
+    [(LOADS_AHEAD, TWO_LOADS), (PROGRAMS, A_RUN), (USERS, []), ("", [*TWO_LOADS, *A_RUN])],
+    ids=["of a load ahead", "of the program", "of the user's", "of no Python thread"],
+)
+def test_a_report_tells_loads_ahead_from_what_the_program_did(root: Path, stack: str, condemned: list[str]) -> None:
+    steps = {f"{number:064x}": step for number, step in enumerate([*TWO_LOADS, *A_RUN])}
+    path = left_mark(root, *(in_hand(step, key=key, content=key[::-1]) for key, step in steps.items()))
+    with path.open("a") as mark:
+        mark.write(f"armed\nFatal Python error: Aborted\n\nStack (most recent call first):\n{stack}")
+    after = Next(root)
+    assert [steps[key] for key, _, _ in after.aside] == condemned
+    assert all(after.trials.refused(key) is None for key in steps), "once is not often enough"
+
+
+def test_what_was_condemned_is_not_loaded_when_it_comes_again(root: Path) -> None:
+    """From a remote, which has it still."""
+    assert die(root, "load", "crash").returncode == -signal.SIGABRT
+    trials = Next(root).trials
+    assert "loading it ended process" in (trials.condemned(CONTENT) or "")
+    assert trials.condemned("ef" * 32) is None
+    drop(root)
+    assert Next(root).trials.condemned(CONTENT) is None
+
+
+def test_what_was_loaded_ahead_is_on_trial_until_it_has_run(root: Path) -> None:
+    trials = Next(root).trials
+    loaded = trials.begin(KEY, "jit_f", CONTENT, ahead=True)
+    assert loaded is not None
+    trials.loaded(loaded)
+    given = trials.was_loaded(KEY, "jit_f", CONTENT)
+    assert given is not None
+    trials.running(given)
+    trials.ran(given, proved=True)
+    assert trials.was_loaded(KEY, "jit_f", CONTENT) is None
+    assert trials.begin(KEY, "jit_f", CONTENT, ahead=True) is None
+
+
+TAKEN_OVER = """
+import faulthandler, sys
+from pathlib import Path
+from rewarm.trials import Trials
+trials = Trials(Path(sys.argv[1]), lambda *_: True, print)
+one, two = (trials.begin(key * 32, "jit_f", key * 32) for key in ("ab", "cd"))
+with open(sys.argv[2], "w") as mine:
+    faulthandler.enable(mine)
+    trials.loaded(one)
+    trials.loaded(two)
+    print(faulthandler.is_enabled())
+    three = trials.begin("ef" * 32, "jit_f", "ef" * 32)
+    trials.loaded(three)
+    print(faulthandler.is_enabled())
+    sys.stdout.flush()
+    faulthandler._sigsegv()
+"""
+
+
+def test_a_handler_that_the_program_turns_on_meanwhile_stays_on(root: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    command = [sys.executable, "-c", TAKEN_OVER, str(root), str(report)]
+    died = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (died.returncode, died.stdout) == (-signal.SIGSEGV, "True\nTrue\n"), died.stderr
+    assert "Segmentation fault" in report.read_text()
+    assert Next(root).aside == []

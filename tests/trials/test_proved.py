@@ -18,6 +18,11 @@ HOST = "0123456789abcdef"
 DAY = 86_400.0
 
 
+def add(proved: Proved, content: str) -> None:
+    proved.note(content)
+    assert not proved.keep(at_once=True)
+
+
 def digest(number: int) -> str:
     return hashlib.sha256(str(number).encode()).hexdigest()
 
@@ -26,8 +31,11 @@ def test_what_is_added_is_there_in_the_next_process(tmp_path: Path) -> None:
     first = Proved(tmp_path / "trials", HOST, PRIVATE)
     for number in range(500):
         assert not first.has(digest(number))
-        first.add(digest(number))
+        first.note(digest(number))
         assert first.has(digest(number))
+    assert first.keep()
+    assert not Proved(tmp_path / "trials", HOST, PRIVATE).has(digest(0)), "it is not due yet"
+    assert not first.keep(at_once=True)
     later = Proved(tmp_path / "trials", HOST, PRIVATE)
     assert all(later.has(digest(number)) for number in range(500))
     assert not any(later.has(digest(number)) for number in range(500, 3000))
@@ -36,8 +44,8 @@ def test_what_is_added_is_there_in_the_next_process(tmp_path: Path) -> None:
 
 def test_another_with_the_same_first_digits_is_not_proved(tmp_path: Path) -> None:
     one = Proved(tmp_path, HOST, PRIVATE)
-    one.add("a" + "1122334455667788" + "0" * 47)
-    one.add("a" + "99aabbccddeeff00" + "0" * 47)
+    add(one, "a" + "1122334455667788" + "0" * 47)
+    add(one, "a" + "99aabbccddeeff00" + "0" * 47)
     later = Proved(tmp_path, HOST, PRIVATE)
     assert later.has("a" + "1122334455667788" + "0" * 47)
     assert later.has("a" + "99aabbccddeeff00" + "0" * 47)
@@ -51,10 +59,10 @@ def test_a_file_is_bounded_and_a_torn_one_started_anew(tmp_path: Path) -> None:
     place = tmp_path / HOST / "a"
     place.parent.mkdir()
     place.write_bytes(os.urandom(64 << 10))
-    Proved(tmp_path, HOST, PRIVATE).add("ab" * 32)
+    add(Proved(tmp_path, HOST, PRIVATE), "ab" * 32)
     assert place.stat().st_size == 8
     place.write_bytes(os.urandom(13))
-    Proved(tmp_path, HOST, PRIVATE).add("ab" * 32)
+    add(Proved(tmp_path, HOST, PRIVATE), "ab" * 32)
     assert place.read_bytes() == b"\xba" * 8
     assert Proved(tmp_path, HOST, PRIVATE).has("ab" * 32)
 
@@ -75,7 +83,7 @@ def test_hosts_that_were_not_seen_for_30_days_go(tmp_path: Path) -> None:
 def test_a_folder_for_several_users(tmp_path: Path) -> None:
     previous = os.umask(0o077)
     try:
-        Proved(tmp_path / "trials", HOST, SHARED).add("ab" * 32)
+        add(Proved(tmp_path / "trials", HOST, SHARED), "ab" * 32)
     finally:
         os.umask(previous)
     assert (tmp_path / "trials" / HOST).stat().st_mode & 0o7777 == SHARED.directory
@@ -85,7 +93,7 @@ def test_a_folder_for_several_users(tmp_path: Path) -> None:
 def test_nothing_is_raised_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "trials").write_text("")
     proved = Proved(tmp_path / "trials", HOST, PRIVATE)
-    proved.add("ab" * 32)
+    add(proved, "ab" * 32)
     assert proved.has("ab" * 32)
     proved.remove_unused_hosts()
 

@@ -36,6 +36,7 @@ from rewarm.cache.requests import (
     SOURCE,
     STORE_FAILED,
     STORED,
+    WAY,
     Ahead,
     Checker,
     Explainer,
@@ -188,10 +189,36 @@ class CompileCache:
             reason = trace.reason or NOT_IN_STORE
             return self._compile(request, key, trace, reason, flight=flight if flight.mine else None)
 
+    def find(self, request: Request[E]) -> E | None:
+        """The executable of a request, if there is an entry for it here or in a remote: nothing is compiled.
+
+        A request that comes to nothing leaves no event: whoever asks has another way.
+
+        Raises:
+          StoreError, BadEntryError: the cache is strict and failed.
+        """
+        finder = self._finder
+        if request.components is None or finder is None or self._check_contents:
+            return None
+        trace, key = Trace(request.key_seconds), request.components.key()
+        if self._trials is not None and self._trials.refused(key) is not None:
+            return None
+        with self._flights.board(key) as flight:
+            if not flight.mine:
+                executable = finder.follow(request, key, flight, trace)
+            else:
+                executable = finder.here(request, key, flight, trace)
+                if executable is None and not trace.entry_is_good:
+                    executable = finder.elsewhere(request, key, flight, trace)
+            if executable is not None:
+                self._finish(request, key, "hit", trace)
+            return executable
+
     def _beyond(self, request: Request[E], key: str, finder: Finder, flight: Flight, trace: Trace) -> E:
         """Nothing here: ask the remotes, and compile. Of a host's processes one does for a key, and the others wait for
         its entry, as long as that entry is going to be kept here: else waiting would be for nothing."""
-        if not (request.turns and self._leases is not None and self._would_store(key, finder)):
+        kept = self._would_store(key, finder) and policy.may_be_kept(_size_of(request), self._thresholds)
+        if not (request.turns and self._leases is not None and kept):
             executable = finder.elsewhere(request, key, flight, trace)
             return self._served(request, key, executable, trace, flight)
         since = time.perf_counter()
@@ -211,8 +238,11 @@ class CompileCache:
     def _beyond_this_host(
         self, request: Request[E], key: str, remotes: Remotes, finder: Finder, flight: Flight, trace: Trace
     ) -> E:
-        """Compile, while other hosts wait for the entry; or wait for another host's."""
-        size = len(request.evidence.canonical) if request.evidence is not None else 0
+        """Compile, while other hosts wait for the entry; or wait for another host's. Others wait for none that is not
+        likely to come."""
+        size = _size_of(request)
+        if not policy.is_likely_kept(size, self._thresholds):
+            return self._served(request, key, None, trace, flight)
         since = time.perf_counter()
         with remotes.lead(key, size) as lead:
             trace.timed("wait", since)
@@ -295,6 +325,8 @@ class CompileCache:
         if not_stored != ALREADY_STORED:
             self._explain(request, reason, trace)
         self._observer.missed(request.program, key, reason, trace.explanation)
+        if key is not None and not_stored is None:
+            trace.way = request.way()
         since = time.perf_counter()
         try:
             executable = request.compile()
@@ -375,7 +407,7 @@ class CompileCache:
             return
         self._keep(key, sealed, took, trace)
         if trace.stored and self._ahead is not None:
-            self._ahead.note(key, request, len(raw))
+            self._ahead.note(key, lambda: trace.way, len(raw))
         if trace.stored and self._checker is not None:
             self._checker.stored(request, key, sealed)
 
@@ -408,11 +440,11 @@ class CompileCache:
         self._failures.complain("write", error)
 
     def _sections(self, request: Request[E], trace: Trace) -> dict[str, bytes]:
-        """What an entry keeps beside its executable, so that another program can be compared with it."""
+        """What an entry keeps beside its executable: how it is loaded, and what other programs are compared with."""
+        sections = {WAY: trace.way.in_entry()} if trace.way is not None else {}
         if request.evidence is None or request.components is None:
-            return {}
+            return sections
         since = time.perf_counter()
-        sections: dict[str, bytes] = {}
         if len(request.evidence.canonical) <= _PROGRAM_UP_TO:
             sections[PROGRAM] = request.evidence.canonical
         if len(request.evidence.canonical) <= _SOURCE_UP_TO:
@@ -488,6 +520,11 @@ class CompileCache:
         if self._run is not None:
             self._run.event(event.as_dict())
         self._observer.finished(event)
+
+
+def _size_of(request: Request[Any]) -> int:
+    """Bytes of the program."""
+    return len(request.evidence.canonical) if request.evidence is not None else 0
 
 
 def _versions(request: Request[Any]) -> dict[str, str]:

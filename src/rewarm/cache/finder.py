@@ -194,7 +194,7 @@ class Finder:
 
     def _use(self, request: Request[E], key: str, found: Found, flight: Flight, trace: Trace) -> E | None:
         """Load an entry, and hand its bytes to the threads that wait for them."""
-        if request.tuned is not None and (refused := request.tuned.refuses(found.entry.header)) is not None:
+        if (refused := self._refuses(request, found)) is not None:
             trace.reason = refused  # the entry stays until there is a better one
             return None
         if request.agreement is None:  # else other threads may have it only if other processes do
@@ -209,12 +209,18 @@ class Finder:
         flight.land(found.raw)
         self._weigh(key, found.entry.header.compile_seconds, trace)
         if self._ahead is not None:
-            self._ahead.note(key, request, len(found.raw))
+            self._ahead.note(key, request.way, len(found.raw))
         if request.tuned is not None:
             request.tuned.served(key, found.data)
         if self._sampler is not None:
             self._sampler.hit(request, key, found.data, executable)
         return executable
+
+    def _refuses(self, request: Request[E], found: Found) -> str | None:
+        """Why an entry that is sound is not loaded here, or `None`."""
+        if self._trials is not None and (why := self._trials.condemned(content_of(found.data))) is not None:
+            return why
+        return request.tuned.refuses(found.entry.header) if request.tuned is not None else None
 
     def _is_agreed(self, request: Request[E], found: Found, trace: Trace) -> bool:
         """Whether the other processes of the program, if it is one of several, load the same."""
@@ -229,10 +235,12 @@ class Finder:
         return agreed
 
     def _try(self, request: Request[E], key: str, found: Found, trace: Trace) -> E | None:
-        """As `_load`, watched by the trials. What was loaded ahead has run here before."""
+        """As `_load`, watched by the trials, as what was loaded ahead was."""
         tier = trace.remote or self._store.tier
         if found.executable is not None:
             trace.tier, trace.seconds["load"] = tier, 0.0
+            if self._trials is not None:
+                self._trials.was_loaded(key, request.program, content_of(found.data), found.executable)
             return cast(E, found.executable)
         if self._trials is None:
             return self._load(request, found.raw, trace, tier=tier)

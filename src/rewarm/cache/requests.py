@@ -13,13 +13,16 @@ from rewarm.coordination import Lead
 from rewarm.envelope import Entry, Header
 from rewarm.identity import KeyComponents
 from rewarm.ledger import Event
+from rewarm.restart import Way
 
 if TYPE_CHECKING:
     from rewarm.ledger.explanation import Explanation
 
 # The sections of an entry. The canonical program and the values of its components are what a later miss, or a person,
-# compares it with; the source locations are a courtesy to that person. From the arguments a plan is made of a run.
+# compares it with; the source locations are a courtesy to that person. From the arguments a plan is made of a run. The
+# way says how the executable is loaded (`restart.Way`), for a host that has not run the program.
 EXECUTABLE = "executable"
+WAY = "way"
 PROGRAM = "program"
 SOURCE = "source"
 ARGUMENTS = "arguments"
@@ -85,7 +88,8 @@ class Request(NamedTuple, Generic[E]):
       target: a few words on the device.
       bypass: why it is neither looked up nor stored although it has a key, or `None`.
       evidence: for explanations; `None` for a program without a key.
-      place: what loading it in another process takes beside the entry; `None` where nobody can.
+      place: what loading it in another process takes beside the entry, as the program asked for it, so it is to be
+        asked for before the compile, which may add to that; `None` where nobody can.
       again: a copy of all that compiling it again takes, for another thread; `None` where nobody can.
       agreement: with the other processes of a program that several compile together; `None` for all others.
       turns: whether other processes may wait for the entry while one compiles.
@@ -111,6 +115,10 @@ class Request(NamedTuple, Generic[E]):
     turns: bool = True
     tuned: Tuned | None = None
     beside: Callable[[], float] | None = None
+
+    def way(self) -> Way | None:
+        """How the program wants it loaded; `None` where only the program can."""
+        return Way.of(self.place()) if self.place is not None else None
 
 
 class Filled(NamedTuple):
@@ -168,8 +176,11 @@ class Ahead(Protocol):
     def take(self, key: str, request: Request[Any]) -> Ready | None:
         """What was done ahead for this request; waits for what is under way."""
 
-    def note(self, key: str, request: Request[Any], size: int) -> None:
-        """A request was served, by an executable of so many bytes that the store has: the next start may want it."""
+    def note(self, key: str, way: Callable[[], Way | None], size: int) -> None:
+        """A request was served, by an executable of so many bytes that the store has: the next start may want it.
+
+        `way`: how it was to be loaded.
+        """
 
 
 class Explainer(Protocol):
@@ -198,11 +209,17 @@ class Trials(Protocol):
     def refused(self, key: str) -> str | None:
         """Why this entry is neither loaded nor stored on this host, or `None`."""
 
+    def condemned(self, content: str) -> str | None:
+        """Why the entry with this digest is not to be loaded on this host again, or `None`."""
+
     def before_load(self, key: str, program: str, content: str) -> None:
         """An entry is about to be loaded; `content` is the digest that it ends with, in hexadecimal digits."""
 
     def after_load(self, key: str, executable: Any | None) -> None:
         """It was loaded, or (`None`) the load failed and left the process alive."""
+
+    def was_loaded(self, key: str, program: str, content: str, executable: Any) -> None:
+        """An entry that was loaded ahead is about to be given to the program."""
 
 
 class Leases(Protocol):

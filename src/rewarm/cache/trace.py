@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rewarm.ledger.explanation import Explanation
+    from rewarm.restart import Way
 
 
 class Trace:
@@ -28,6 +29,7 @@ class Trace:
         self.ahead = ""
         self.entry_is_good = False  # it was not loaded, for a reason that is this process's
         self.explanation: Explanation | None = None
+        self.way: Way | None = None  # how the program wants it loaded
 
     def timed(self, step: str, since: float) -> float:
         """Add the time since `since` to a step; returns it, in seconds."""

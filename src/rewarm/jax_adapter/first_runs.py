@@ -24,7 +24,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +77,10 @@ class EntryTrials:
         """See `cache.Trials`."""
         return self._trials.refused(key)
 
+    def condemned(self, content: str) -> str | None:
+        """See `cache.Trials`."""
+        return self._trials.condemned(content)
+
     def before_load(self, key: str, program: str, content: str = "") -> None:
         """See `cache.Trials`."""
         self._assumed += 1
@@ -90,6 +95,23 @@ class EntryTrials:
             return
         self._trials.loaded(trial)
         if executable is not None and not _await_run(_Awaited(executable, trial, self._trials, 0)):
+            self._assume_run(trial)
+
+    @contextmanager
+    def loading_ahead(self, key: str, program: str, content: str) -> Iterator[None]:
+        """Within it, an entry is loaded that nobody asked for yet. Its run is watched from `was_loaded` on."""
+        trial = self._trials.begin(key, program, content, ahead=True)
+        try:
+            yield
+        finally:
+            if trial is not None:
+                self._trials.loaded(trial)
+
+    def was_loaded(self, key: str, program: str, content: str, executable: Any) -> None:
+        """See `cache.Trials`."""
+        self._assumed += 1
+        trial = self._trials.was_loaded(key, program, content)
+        if trial is not None and not _await_run(_Awaited(executable, trial, self._trials, 0)):
             self._assume_run(trial)
 
     def _assume_run(self, trial: Trial) -> None:

@@ -3,8 +3,12 @@
 Not promised: that anything is. No program of several processes loads ahead, since their ranks share one record.
 
 An executable is handed to the program only if it was loaded exactly as the program wants it: by the same client, on the
-same devices, with the same options byte for byte, and without callbacks. What has not run on this host yet is read
-ahead and not loaded: `first_runs.py` watches over its first load.
+same devices, with the same options byte for byte, and without callbacks. What has not run on this host yet is loaded
+under the same marks as by the program, and its first run is watched (`first_runs.py`).
+
+What earlier starts on this host loaded is loaded as they did. Of what else the program is likely to want (entries that
+come from a remote by its plan, or that the plan names and that are here, or a record of another host) the entry itself
+says how: but only of one whose key says that it was made by the compiler, and for a device, as they are here.
 
 The record is written at the end of the program and, since many programs are killed, a few seconds after the last new
 load.
@@ -14,28 +18,32 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rewarm import at_end, settings
-from rewarm.cache import EXECUTABLE, Ready, Request
-from rewarm.envelope import content_of, open_entry
-from rewarm.host import host_id
+from rewarm.cache import EXECUTABLE, WAY, Ready, Request
+from rewarm.envelope import Entry, Header, content_of, open_entry
+from rewarm.identity import Machine, Toolchain, machine_of_executable, machine_of_topology
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import seam
+from rewarm.jax_adapter.first_runs import EntryTrials, trials_of
+from rewarm.jax_adapter.requests import Identifier, Kind
 from rewarm.ledger import Ledger
 from rewarm.restart import Ahead, Load, Opened, Record, Surroundings, Way, loads, surroundings
 from rewarm.sharing import plans
+from rewarm.sharing.ahead import arrivals
 from rewarm.sharing.forks import renew_in_child
-from rewarm.small_files import PRIVATE, SHARED, Modes
+from rewarm.small_files import PRIVATE, SHARED
 from rewarm.store import LocalStore
-from rewarm.trials import Proved, place_of
+from rewarm.telling import Teller
 
 logger = logging.getLogger("rewarm")
 
@@ -51,40 +59,118 @@ _IMPORT = 60.0
 
 
 class _Jax:
-    """Loads by the clients that the program made, or by one that was made ahead (`restart.Loader`)."""
+    """Loads by the clients that the program made, or by one that was made ahead (`restart.Loader`).
+
+    Args:
+      in_force: the settings.
+      trials: stands by when an entry is loaded that has not run here.
+    """
+
+    def __init__(self, in_force: Settings, trials: Callable[[], EntryTrials]) -> None:
+        self._settings = in_force
+        self._trials = trials
+        self._asked: set[tuple[str, str]] = set()
+        self._kinds: dict[Way, tuple[Any, Kind]] = {}
+        self._machine: tuple[Any, Machine | None] = None, None
+        self._renew()
+        renew_in_child(self, _Jax._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def is_ready(self) -> bool:
         return seam.clients_are_made() or seam.client_ahead() is not None
 
-    def load(self, way: Way, raw: bytes) -> Any:
+    def load(self, way: Way, opened: Opened, *, recorded: bool) -> Any | None:
         client = seam.client_in_use(way.platform) if seam.clients_are_made() else seam.client_ahead()
         if client is None or client.platform != way.platform or seam.job_client() is not None:
             return None
-        return seam.load_bytes(client, raw, way.devices, way.options)
+        header, content, trials = opened.entry.header, content_of(opened.data), self._trials()
+        if trials.refused(header.key) is not None or trials.condemned(content) is not None:
+            return None
+        if not (recorded or self._is_of_this_kind(client, way, header)) or self._is_for_another_cpu(
+            client, way, opened
+        ):
+            return None
+        with trials.loading_ahead(header.key, header.program, content):
+            return seam.load_bytes(client, opened.raw, way.devices, way.options)
 
     def is_current(self, way: Way, executable: Any) -> bool:
         return seam.client_in_use(way.platform) is executable.client
+
+    def was_asked(self, request: Request[Any]) -> None:
+        """The program asks for this: what the same compiler made for the same kind of device may be loaded."""
+        if request.components is not None:
+            self._asked.add(_kind_in({row.name: row.digest for row in request.components.rows}))
+
+    def _is_of_this_kind(self, client: Any, way: Way, header: Header) -> bool:
+        said = _kind_in({row["name"]: row["digest"] for row in header.components})
+        if said in self._asked:
+            return True
+        kind = self._kind(client, way)
+        return said == (kind.toolchain, kind.target)
+
+    def _kind(self, client: Any, way: Way) -> Kind:
+        with self._lock:  # 16 ms at the first call
+            found = self._kinds.get(way)
+            if found is None or found[0] is not client:
+                found = self._kinds[way] = client, self._identifier.kind(client, way.devices, way.options)
+            return found[1]
+
+    @functools.cached_property
+    def _identifier(self) -> Identifier:
+        from rewarm.jax_adapter.session import LIBRARIES_MEMO
+
+        return Identifier(self._settings, Toolchain(self._settings.directory / LIBRARIES_MEMO))
+
+    def _is_for_another_cpu(self, client: Any, way: Way, opened: Opened) -> bool:
+        """Whether it has instructions that this CPU lacks, whatever the entry says; see `executables.load`."""
+        if client.platform != "cpu":
+            return False
+        made_for = machine_of_executable(opened.raw)
+        machine = self._machine_of(client, way)
+        return made_for is not None and machine is not None and bool(machine.lacks(made_for))
+
+    def _machine_of(self, client: Any, way: Way) -> Machine | None:
+        known, machine = self._machine
+        if known is not client:
+            topology, _ = seam.topology(client.local_devices()[:1])
+            machine = self._kind(client, way).machine if topology is None else machine_of_topology(topology)
+            self._machine = client, machine
+        return machine
+
+
+def _kind_in(digests: dict[str, str]) -> tuple[str, str]:
+    """By which compiler something was made, and for which kind of device."""
+    return digests["toolchain"], digests["target"]
 
 
 class LoadingAhead:
     """The loads of one cache directory in this process, as the cache wants them (`cache.Ahead`). No method raises."""
 
-    def __init__(self, store: LocalStore, program: tuple[str, ...], modes: Modes, *, early: bool) -> None:
+    def __init__(self, in_force: Settings, store: LocalStore, program: tuple[str, ...]) -> None:
         self._store = store
         self._program = program
-        self._proved = Proved(place_of(store.root), host_id(), modes)
+        self._modes = SHARED if in_force.shared else PRIVATE
+        self._teller = Teller()
+        self._ways: dict[str, Way | None] = {}
         before = loads.read(store.root, program)
         self._surroundings = before.surroundings
         self._known = {load.key: load for load in before.loads}
-        self.ahead = Ahead(before.loads, self._read, _Jax())
+        self._loader = _Jax(in_force, self._trials)
+        self.ahead = Ahead(before.loads, self._read, self._loader)
         self._renew()
         renew_in_child(self, LoadingAhead._renew)
         self._has_begun = False
+        if not (before.loads or in_force.remote):  # whose plan is looked for by `sharing.early`
+            self._offer(_planned(store.root, program))
+        arrivals.hear(self._offer)
         if seam.clients_are_made():
             self.begin()
         elif before.loads and _client.is_as_before(before.surroundings):
             self.begin()
-            if early and all(load.way.platform == "cpu" for load in before.loads):
+            early = in_force.load_ahead == "early"
+            if early and all(load.way is not None and load.way.platform == "cpu" for load in before.loads):
                 _client.make_ahead()
         else:
             _client.when_made(self.begin)
@@ -95,6 +181,15 @@ class LoadingAhead:
             self._has_begun = True
             self.ahead.begin()
 
+    def _offer(self, keys: Sequence[str]) -> None:
+        """The program is likely to want these entries, if they are here."""
+        if "jax" not in sys.modules or seam.job_client() is None:
+            self.ahead.offer(map(Load, keys))
+
+    def _trials(self) -> EntryTrials:
+        """Judges what dead processes left in the directory, which is there, at the first call in this process."""
+        return trials_of(self._store.root, self._store, self._teller.tell, self._modes)
+
     def _renew(self) -> None:
         self._lock = threading.Lock()
         self._used: dict[str, Load] = {}
@@ -102,21 +197,22 @@ class LoadingAhead:
 
     def take(self, key: str, request: Request[Any]) -> Ready | None:
         """See `cache.Ahead`."""
-        taken = self.ahead.take(key, lambda: way_of(request))
+        self._loader.was_asked(request)
+        taken = self.ahead.take(key, request.way)
         # What was put aside meanwhile, by whoever judged it, is not to be run from memory.
         if taken is None or not self._store.use_if_still(key, taken.opened.which):
             return None
         opened = taken.opened
         return Ready(opened.entry, opened.data, opened.raw, taken.executable)
 
-    def note(self, key: str, request: Request[Any], size: int) -> None:
+    def note(self, key: str, way: Callable[[], Way | None], size: int) -> None:
         """See `cache.Ahead`."""
         if key in self._used or self._store.read_only:
             return
-        way = way_of(request)
-        if way is None or len(self._used) >= loads.LOADS or seam.job_client() is not None:
+        found = way()
+        if found is None or len(self._used) >= loads.LOADS or seam.job_client() is not None:
             return
-        load = self._used[key] = Load(key, way, size)
+        load = self._used[key] = Load(key, found, size)
         if self._known.get(key) != load:
             self._has_news()
 
@@ -158,11 +254,27 @@ class LoadingAhead:
 
     def _read(self, key: str) -> Opened | None:
         which = self._store.which(key)
+        if which is None:
+            return None
+        self._trials()  # before it is read: what is condemned then is not in memory
         data = self._store.get(key, use=False)
         if data is None:
             return None
         entry = open_entry(data, key)
-        return Opened(entry, data, entry.section(EXECUTABLE), self._proved.has(content_of(data)), which)
+        recorded = key in self._known and self._known[key].way is not None
+        if not recorded and entry.header.producer.get("jaxlib") != seam.jaxlib_version():
+            return None  # of no use here: so it is not unpacked
+        way = None if recorded else self._way_in(entry)
+        return Opened(entry, data, entry.section(EXECUTABLE), way, which)
+
+    def _way_in(self, entry: Entry) -> Way | None:
+        """How an entry says that it is loaded. Most entries of a program say the same."""
+        section = next((one for one in entry.header.sections if one.name == WAY), None)
+        if section is None:
+            return None
+        if section.sha256 not in self._ways:
+            self._ways[section.sha256] = Way.said(entry.section(WAY))
+        return self._ways[section.sha256]
 
 
 class _Client:
@@ -246,12 +358,10 @@ def _jax_is_imported() -> bool:
 _client = _Client()
 
 
-def way_of(request: Request[Any]) -> Way | None:
-    """How a request wants its executable loaded; `None` where only itself can."""
-    place = request.place() if request.place is not None else None
-    if place is None or place.callbacks:
-        return None
-    return Way(place.platform, place.devices, place.options)
+def _planned(root: Path, program: tuple[str, ...]) -> tuple[str, ...]:
+    """What a plan here says that the program wants; nothing where there is none."""
+    found = (plans.read(root, plan_id).keys for plan_id in plans.ids_of(program))
+    return next((keys for keys in found if keys), ())
 
 
 class _Known:
@@ -301,8 +411,7 @@ def of(in_force: Settings, ledger: Ledger | None = None) -> LoadingAhead | None:
             if not in_force.shared and store.others_may_write():
                 return None
             store.own_alone = not in_force.shared
-            modes = SHARED if in_force.shared else PRIVATE
-            _known.begun[about] = LoadingAhead(store, plans.program_now(), modes, early=in_force.load_ahead == "early")
+            _known.begun[about] = LoadingAhead(in_force, store, plans.program_now())
         found = _known.begun[about]
     if ledger is not None:
         ledger.ahead = found.ahead.counts

@@ -4,14 +4,18 @@ Not promised: that anything is ready when it is asked for, or that it comes to a
 is there, waits for what is under way, and does by himself what was not begun.
 
 An entry goes through two steps: it is read (checked and unpacked too), as soon as this begins, and it is loaded, once
-there is somebody to load it, which for JAX is a client that the program itself has made. Steps are done in the order of
-the record, at most `_THREADS` at once. What is in hand and not asked for is bounded: `_READ_BYTES` of executables that
-were only read, `_LOADED_BYTES` of those that were loaded. When nothing was asked for in `_PATIENCE`, all of it is
-dropped, and the threads end.
+there is somebody to load it, which for JAX is a client that the program itself has made. How, the record says, or else
+the entry. Steps are done in the order of the record, and then of what was offered, at most `_THREADS` at once. What is
+in hand and not asked for is bounded: `_READ_BYTES` of executables that were only read, `_LOADED_BYTES` of those that
+were loaded. When nothing was asked for, or offered, in `_PATIENCE`, all of it is dropped, for good.
+
+Where the program wants an entry in another way than the entry says (on another device, with another option), those that
+say the same are loaded in the program's way from then on.
 
 Races, and their worst outcome:
 
 * the program asks for an entry while a thread takes it in hand: one lock decides; the program waits for that step.
+* an entry is offered after the program asked for it: it is passed over.
 * the end of the process while an executable is being loaded: it waits for that one (`at_end.py`), and none is begun.
 * a fork: the child has none of the threads, and nothing of what was under way.
 """
@@ -57,14 +61,14 @@ class Opened(NamedTuple):
       entry: its parts.
       data: its bytes, as they lie in the store.
       raw: the bytes of its executable.
-      may_load: whether it may be loaded before it is asked for: it has run on this host.
+      way: how it is loaded, as the entry says; `None` where it does not.
       which: what tells whether the store still has this one.
     """
 
     entry: Entry
     data: bytes
     raw: bytes
-    may_load: bool
+    way: Way | None
     which: tuple[int, ...] | None = None
 
 
@@ -90,8 +94,11 @@ class Loader(Protocol):
     def is_ready(self) -> bool:
         """Whether the program has made what executables are loaded by. Quick, and never makes it."""
 
-    def load(self, way: Way, raw: bytes) -> Any:
-        """An executable. May raise anything."""
+    def load(self, way: Way, opened: Opened, *, recorded: bool) -> Any | None:
+        """An executable; `None` for one that is not to be loaded here. May raise anything.
+
+        `recorded`: an earlier start on this host loaded it so; else the entry alone says it.
+        """
 
     def is_current(self, way: Way, executable: Any) -> bool:
         """Whether an executable belongs to what the program uses now."""
@@ -106,11 +113,12 @@ class _Step(enum.Enum):
 
 
 class _Item:
-    """One entry of the record; under the lock of `Ahead`."""
+    """One entry; under the lock of `Ahead`."""
 
-    def __init__(self, load: Load) -> None:
-        self.load = load
-        self.step = _Step.WAITING
+    def __init__(self, load: Load, step: _Step = _Step.WAITING) -> None:
+        self.key, self.way, self.size = load
+        self.recorded = load.way is not None
+        self.step = step
         self.opened: Opened | None = None
         self.executable: Any | None = None
 
@@ -133,11 +141,14 @@ class Ahead:
         self._unloaded: deque[_Item] = deque()
         self._held = {_Step.READ: 0, _Step.LOADED: 0}  # bytes of executables
         self._left = len(self._items)
+        self._instead: dict[Way, Way] = {}
         self._read = read
         self._loader = loader
         self._changed = threading.Condition()
         self._began = self._asked = time.monotonic()
         self._is_ready = False
+        self._has_begun = False
+        self._threads = 0
         self._closed = False
         self.counts = {"read": 0, "loaded": 0, "used": 0}
         renew_in_child(self, Ahead._renew)
@@ -149,10 +160,33 @@ class Ahead:
 
     def begin(self) -> None:
         """Start the threads; where none can be started, nothing is done ahead."""
-        for number in range(min(_THREADS, max(2, _cores()), len(self._items))):
+        self._has_begun = True
+        self._start()
+
+    def offer(self, loads: Iterable[Load]) -> None:
+        """The program is likely to want these as well. Those that are known already are passed over."""
+        with self._changed:
+            new = {load.key: _Item(load) for load in loads if not (self._closed or load.key in self._items)}
+            if not new:
+                return
+            self._items |= new
+            self._unread += new.values()
+            self._left += len(new)
+            self._asked = time.monotonic()
+            self._changed.notify_all()
+        self._start()
+
+    def _start(self) -> None:
+        with self._changed:
+            most = min(_THREADS, max(2, _cores()), self._left) if self._has_begun and not self._closed else 0
+            missing = max(0, most - self._threads)
+            self._threads += missing
+        for number in range(missing):
             try:
-                threading.Thread(target=self._work, name=f"rewarm-ahead-{number}", daemon=True).start()
+                threading.Thread(target=self._work, name="rewarm-ahead", daemon=True).start()
             except (RuntimeError, MemoryError):  # too many threads, or the program ends (Python 3.12)
+                with self._changed:
+                    self._threads -= missing - number
                 return
 
     def take(self, key: str, way: Callable[[], Way | None]) -> Loaded | None:
@@ -161,24 +195,36 @@ class Ahead:
         `way`: how the program wants it loaded; `None` for a way that nobody else can take.
         """
         with self._changed:
+            self._asked = time.monotonic()
             item = self._items.get(key)
+            if item is None and not self._closed:
+                self._items[key] = _Item(Load(key, None, 0), _Step.GONE)  # whoever asked has it
             if item is None or item.step is _Step.GONE:
                 return None
-            self._asked = time.monotonic()
             self._changed.wait_for(lambda: item.step is not _Step.BUSY, _UNDER_WAY)
             opened, executable = item.opened, item.executable
             self._end(item)
             self._changed.notify_all()
         if opened is None:
             return None
-        if executable is None or not self._is_wanted(item.load.way, way(), executable):
+        wanted = way()
+        if (
+            wanted is None
+            or wanted != item.way
+            or executable is None
+            or not self._loader.is_current(wanted, executable)
+        ):
+            if not item.recorded and opened.way is not None and wanted is not None:
+                self._learn(opened.way, wanted)
             return Loaded(opened, None)
         with self._changed:
             self.counts["used"] += 1
         return Loaded(opened, executable)
 
-    def _is_wanted(self, way: Way, wanted: Way | None, executable: Any) -> bool:
-        return wanted == way and self._loader.is_current(way, executable)
+    def _learn(self, said: Way, wanted: Way) -> None:
+        """The program wants otherwise what this entry said: the others that say the same are likely to be, too."""
+        with self._changed:
+            self._instead[said] = wanted
 
     def close(self) -> None:
         """Begin nothing more, and drop what was not asked for."""
@@ -201,17 +247,16 @@ class Ahead:
     def _go(self, item: _Item, step: _Step) -> None:
         for one, sign in ((item.step, -1), (step, 1)):
             if one in self._held:
-                self._held[one] += sign * item.load.size
+                self._held[one] += sign * item.size
         item.step = step
 
     # -- in threads --------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (item := self._next()) is not None:
-            if item.opened is None and not self._was_read(item, self._opened(item.load)):
+            if item.opened is None and not self._was_read(item, self._opened(item.key)):
                 continue
-            assert item.opened is not None
-            self._was_loaded(item, self._executable(item.load, item.opened))
+            self._was_loaded(item, self._executable(item))
 
     def _next(self) -> _Item | None:
         """What to do next; `None` when there is no more. Loading goes first: it is what takes long."""
@@ -225,7 +270,10 @@ class Ahead:
                     self._go(item, _Step.BUSY)
                     return item
                 self._changed.wait(self._pause())
-        self.close()
+            self._threads -= 1
+            nobody_asks = self._left > 0
+        if nobody_asks:
+            self.close()
         return None
 
     def _next_of(self, waiting: deque[_Item]) -> _Item | None:
@@ -251,13 +299,17 @@ class Ahead:
         with self._changed:
             item.opened = opened
             self.counts["read"] += opened is not None
+            if opened is None and item.step is not _Step.GONE:
+                self._items.pop(item.key, None)  # it may be offered again, when it is there
             if opened is None or self._closed or item.step is _Step.GONE:
                 self._end(item)
-            elif opened.may_load and self._may_load():
-                return True
             else:
+                item.size = item.size or len(opened.raw)
+                item.way = item.way or opened.way
+                if item.way is not None and self._may_load():
+                    return True
                 self._go(item, _Step.READ)
-                if opened.may_load:
+                if item.way is not None:
                     self._unloaded.append(item)
             self._changed.notify_all()
             return False
@@ -272,19 +324,25 @@ class Ahead:
                 self._go(item, _Step.LOADED)
             self._changed.notify_all()
 
-    def _opened(self, load: Load) -> Opened | None:
+    def _opened(self, key: str) -> Opened | None:
         try:
-            return self._read(load.key)
+            return self._read(key)
         except Exception:  # whoever asks for it reads it, and says what is wrong
-            logger.debug("rewarm: %s is not read ahead", load.key[:12], exc_info=True)
+            logger.debug("rewarm: %s is not read ahead", key[:12], exc_info=True)
             return None
 
-    def _executable(self, load: Load, opened: Opened) -> Any | None:
+    def _executable(self, item: _Item) -> Any | None:
+        with self._changed:
+            opened, way = item.opened, item.way
+            if opened is None or way is None:  # nobody waited for longer
+                return None
+            if not item.recorded:
+                way = item.way = self._instead.get(way, way)
         try:
             with at_end.unbroken():
-                return None if self._closed else self._loader.load(load.way, opened.raw)
+                return None if self._closed else self._loader.load(way, opened, recorded=item.recorded)
         except Exception:  # whoever asks for it loads it, and says what is wrong
-            logger.debug("rewarm: %s is not loaded ahead", load.key[:12], exc_info=True)
+            logger.debug("rewarm: %s is not loaded ahead", item.key[:12], exc_info=True)
             return None
 
 

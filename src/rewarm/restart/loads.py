@@ -10,9 +10,14 @@ Not promised: that a record is right, or that there is one. It is a hint: what i
               "loads": [[64 hex, number of its way, bytes of the executable], ...]}
 
 A record stays in the cache directory, and is written and read by its user alone: the options in it are handed to JAX as
-they are, and wrong ones end the process, so a record that is not whole is none. It belongs to one kind of host and one
-jaxlib: an executable that was made for another is not to be loaded. The oldest of more than 1,000 records go, and one
-has no more than 5,000 loads.
+they are, and wrong ones end the process, so a record that is not whole is none. Its ways belong to one kind of host and
+one jaxlib: of another's nothing but the keys is believed. The oldest of more than 1,000 records go, and one has no more
+than 5,000 loads.
+
+An entry says itself how it was going to be loaded where it was made, in a section of its own, which is verified, and
+signed, with all of the entry:
+
+    way := {"callbacks": 0, "devices": [id, ...], "platform": text} as JSON, LF, the serialised `CompileOptions`
 """
 
 from __future__ import annotations
@@ -54,19 +59,42 @@ class Way(NamedTuple):
     devices: tuple[int, ...]
     options: bytes
 
+    @classmethod
+    def of(cls, place: Any | None) -> Way | None:
+        """That of a request's `place`; `None` for one that nobody else can take: it is not known, or has callbacks."""
+        return None if place is None or place.callbacks else cls(place.platform, place.devices, place.options)
+
+    def in_entry(self) -> bytes:
+        """What an entry says of it."""
+        said = {"callbacks": 0, "devices": list(self.devices), "platform": self.platform}
+        return json.dumps(said, separators=(",", ":")).encode("ascii") + b"\n" + self.options
+
+    @classmethod
+    def said(cls, section: bytes) -> Way | None:
+        """The way that an entry says, once the entry was verified; `None` where this is none that is known."""
+        line, _, options = section.partition(b"\n")
+        try:
+            told = json.loads(line)
+            platform, devices = told["platform"], told["devices"]
+            if told["callbacks"] == 0 and isinstance(platform, str) and all(type(one) is int for one in devices):
+                return cls(platform, tuple(devices), options)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            pass
+        return None
+
 
 class Load(NamedTuple):
     """One executable that a start loaded.
 
     Attributes:
       key: of its entry.
-      way: how it was loaded.
-      size: bytes of the executable, unpacked.
+      way: how it was loaded on this host; `None` where that is not known.
+      size: bytes of the executable, unpacked; 0 where they are not known.
     """
 
     key: str
-    way: Way
-    size: int
+    way: Way | None = None
+    size: int = 0
 
 
 class Record(NamedTuple):
@@ -134,10 +162,10 @@ def _is_news(path: Path, data: bytes) -> bool:
 
 
 def _bytes(record: Record) -> bytes:
-    loads = record.loads
-    numbers = {way: number for number, way in enumerate(dict.fromkeys(load.way for load in loads))}
+    loads = [(load.key, load.way, load.size) for load in record.loads if load.way is not None]
+    numbers = {way: number for number, way in enumerate(dict.fromkeys(way for _, way, _ in loads))}
     ways = [{**way._asdict(), "options": base64.b64encode(way.options).decode("ascii")} for way in numbers]
-    rows = [[load.key, numbers[load.way], load.size] for load in loads]
+    rows = [[key, numbers[way], size] for key, way, size in loads]
     told = {
         "version": VERSION,
         "about": about_this_host(),
@@ -155,10 +183,12 @@ def _record(data: bytes) -> Record:
         return NOTHING
     try:
         told = json.loads(data)
-        if told["version"] != VERSION or told["about"] != about_this_host():
+        if told["version"] != VERSION:
             return NOTHING
-        ways = [_way(one) for one in told["ways"]]
         rows = [row for row in told["loads"][:LOADS] if is_key(row[0])]
+        if told["about"] != about_this_host():
+            return Record(tuple(Load(key) for key, _, _ in rows))
+        ways = [_way(one) for one in told["ways"]]
         loads = tuple(Load(key, ways[number], int(size)) for key, number, size in rows)
         return Record(loads, _surroundings(told["surroundings"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):

@@ -6,6 +6,9 @@ is not begun yet is fetched at once by whoever asks, past the plan.
 Nothing here knows JAX, so no backend is chosen by it. Memory is bounded by the number of threads: each has one entry in
 hand, or some small ones, which it checks, keeps, and lets go.
 
+Who hears of arrivals is told of each entry once it was fetched, in the thread that fetched it, and of those of the plan
+that were in the local store already (`early.py`). Whether it is there is for him to see.
+
 Races, and their worst outcome:
 
 * the program asks for an entry at the moment at which a thread takes it up: one of the two has it, since both take it
@@ -15,15 +18,44 @@ Races, and their worst outcome:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from rewarm.sharing.forks import renew_in_child
 
+logger = logging.getLogger("rewarm")
+
 # Fewer than the requests that a remote takes at once (`remote/guard.py`): what the program asks for itself, and what is
 # sent, is not to wait for a plan.
 THREADS = 10
+
+
+# Hears of entries that this start is likely to want and that may lie in the local store by now.
+Hearer = Callable[[Sequence[str]], object]
+
+
+class Arrivals:
+    """Who hears of what is fetched ahead in this process."""
+
+    def __init__(self) -> None:
+        self._hearers: list[Hearer] = []
+
+    def hear(self, hearer: Hearer) -> None:
+        """Tell him from now on, for as long as the process lives."""
+        self._hearers.append(hearer)
+
+    def tell(self, keys: Sequence[str]) -> None:
+        """These entries were fetched, or were there. Never raises."""
+        for hearer in tuple(self._hearers) if keys else ():
+            try:
+                hearer(keys)
+            except Exception:
+                logger.debug("rewarm: nobody was told of what is there", exc_info=True)
+
+
+arrivals = Arrivals()
 
 
 class Ahead:
@@ -99,3 +131,5 @@ class Ahead:
                 with self._lock:
                     for key in keys:
                         self._under_way.pop(key).set()
+                    unasked = [key for key in keys if key not in self._asked]
+            arrivals.tell(unasked)

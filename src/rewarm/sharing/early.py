@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 from rewarm.remote.blobs import Blobs, RemoteError
 from rewarm.sharing import packs, plans
+from rewarm.sharing.ahead import arrivals
 from rewarm.sharing.forks import renew_in_child
 from rewarm.sharing.plans import Plan
 
@@ -193,21 +194,23 @@ class Early:
                 self._turn.close()
 
     def _look_for_all(self) -> None:
-        plan, wanted, left = plans.NOTHING, dict[str, list[str]](), list[str]()
+        plan, wanted = plans.NOTHING, dict[str, list[str]]()
+        here, missing = list[str](), list[str]()
         sources: tuple[Source, ...] = ()
         try:
             plan, sources = self._find()
-            missing = [key for key in plan.keys if not self._is_here(key)]
+            for key in plan.keys:
+                (here if self._is_here(key) else missing).append(key)
             wanted = _by_pack(plan, missing)
-            packed = {key: name for name, keys in wanted.items() for key in keys}
-            left = [key for key in missing if key not in packed]
         except Exception:
             logger.debug("rewarm: no plan", exc_info=True)
+        coming = {key: name for name, keys in wanted.items() for key in keys}
         with self._changed:
             self.plan, self._searching = plan, False
-            self._coming = {key: name for name, keys in wanted.items() for key in keys}
+            self._coming = dict(coming)
             self._changed.notify_all()
-        self._tell({}, (), left)
+        self._tell({}, (), [key for key in missing if key not in coming])
+        arrivals.tell(here)
         self._fetch_packs(list(wanted), sources)
         self._heads = {}  # of other plans
 

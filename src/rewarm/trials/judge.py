@@ -1,7 +1,9 @@
 """Judging what processes left behind when they died: which entries ended them.
 
 Not promised: the truth. Where a fatal signal left its report (`witness.py`), who was in hand is condemned for it,
-unless it struck at a line of the user's. Where a report would have been left and there is none, the process was ended
+unless it struck at a line of the user's: what was being loaded ahead, by some threads at once, if it struck in one of
+these, what the program itself loaded or ran if it struck in another, and both where it struck in no thread of Python's.
+Where a report would have been left and there is none, the process was ended
 from outside or by itself, and nobody is. Where there was no witness (`faulthandler` was the user's, as under
 `absl.app.run` and pytest, or a first run had lasted for 30 seconds), a death within the first two seconds of a first
 run, or while loading, is taken for the entry's doing: the innocent are rebuilt, which costs a compile. A later death
@@ -131,7 +133,9 @@ class Judge:
     def _suspect(self, one: InHand, mark: LeftMark, died: float) -> None:
         if mark.witnessed and (mark.testimony is None or mark.testimony.users):
             return
-        unseen = mark.testimony is None and one.step == "running"
+        if mark.testimony is not None and mark.testimony.clears(ahead=one.step == marks.AHEAD):
+            return
+        unseen = mark.testimony is None and one.step == marks.RUNNING
         if unseen and died - one.since > _SOON:
             return
         known = [line for line in self._lines if line.key == one.key]
@@ -139,7 +143,7 @@ class Judge:
             if one.content != one.key:
                 self._put_aside(one.key, known[-1].reason, one.content)
             return
-        what = "loading it" if one.step == "loading" else "its first run"
+        what = "its first run" if one.step == marks.RUNNING else "loading it"
         moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(died))
         how = f" with {mark.testimony.signal.lower()}" if mark.testimony is not None else ""
         reason = f"{what} ended process {mark.pid}{how} on {moment} UTC"

@@ -6,12 +6,13 @@ that was killed between its start and its first line.
     <root>/trials/<pid>-<8 hex>.mark    mode 0600, made at the first load of an entry that is not proved
 
     file  := "rewarm mark 1 " host " " pid LF { line }
-    line  := "loading " what | "loaded " number | "running " what | "ran " number | "armed" | "disarmed", each with LF
+    line  := step " " what | "loaded " number | "ran " number | "armed" | "disarmed", each with LF
+    step  := "loading" | "ahead", for a load by a thread that loads ahead of the program | "running"
     what  := number " " key " " digest of the entry " " seconds since the epoch " " program
 
-A number stands for one load; what was begun ("loading", "running") under a number and not ended is what the process
-had in hand. Each "running" says all again, so the file can be started anew whenever nothing is in hand. While it is
-"armed", a fatal signal leaves its report in the file as well (`witness.py`).
+A number stands for one load; what was begun (a step) under a number and not ended is what the process had in hand. Each
+"running" says all again, so the file can be started anew whenever nothing is in hand. While it is "armed", a fatal
+signal leaves its report in the file as well (`witness.py`).
 
 The process holds a lock (`flock`) on its mark from before the first byte until it ends, whatever its pid means where
 the reader is. While something is in hand for longer than a second the file's mtime is renewed each second: where the
@@ -45,12 +46,13 @@ from rewarm.trials.witness import Testimony, testimony
 
 SUFFIX = ".mark"
 ARMED, DISARMED = "armed", "disarmed"
+LOADING, AHEAD, RUNNING = "loading", "ahead", "running"
 _HEADER = "rewarm mark 1"
 _CREATE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _LONG = 64 << 10
 _PROGRAM_LENGTH = 200
 _NAME = re.compile(r"[0-9]+-[0-9a-f]{8}\.mark")
-_BEGUN = re.compile(r"(loading|running) ([0-9]+) ([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9.]{1,20}) (.*)")
+_BEGUN = re.compile(r"(loading|ahead|running) ([0-9]+) ([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9.]{1,20}) (.*)")
 _ENDED = re.compile(r"(?:loaded|ran) ([0-9]+)")
 
 
@@ -58,7 +60,7 @@ class InHand(NamedTuple):
     """What a process had begun.
 
     Attributes:
-      step: "loading" or "running".
+      step: `LOADING`, `AHEAD` or `RUNNING`.
       key: of the entry.
       content: the digest of the entry, 64 hexadecimal digits.
       since: when it was begun, in seconds since the epoch.
@@ -131,21 +133,25 @@ class MarkFile:
         self._modes = modes
         self._path = folder
         self._file = OwnFile()
+        self._written = 0
 
     @property
     def descriptor(self) -> int | None:
-        """The open file; `None` where there is none."""
-        return self._file.descriptor if self._file.status() is not None else None
+        """The open file, as it was at the last look; `None` where there was none."""
+        return self._file.descriptor
 
-    def write(self, line: str) -> bool:
-        """Add a line to the mark, which is there already; whether it is in the file.
+    def write(self, line: str, *, look: bool = True) -> bool:
+        """Add a line to the mark, which is there already; whether it is in the file. `look`: none was taken just now.
 
         A mark that cannot be written to (a full disk) is removed: half of the truth would accuse the innocent.
         """
+        if look:
+            self._file.status()
         descriptor = self.descriptor
         if descriptor is None:
             return False
         data = line.encode("ascii")
+        self._written += len(data)
         try:
             whole = os.write(descriptor, data) == len(data)
         except OSError:
@@ -162,6 +168,7 @@ class MarkFile:
             descriptor = self._create()
             self._file.take(descriptor)
             locks.try_lock(descriptor)
+            self._written = 0
         except OSError:  # read-only, full, gone
             self._close()
             return False
@@ -169,15 +176,18 @@ class MarkFile:
 
     def start_anew_if_long(self) -> None:
         """Empty a mark that has grown long. Only while nothing is in hand."""
+        if self._written <= _LONG:
+            return
         status, descriptor = self._file.status(), self._file.descriptor
-        if status is not None and status.st_size > _LONG and descriptor is not None:
+        if status is not None and descriptor is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)
+                self._written = 0
                 self.write(self._header())
 
     def touch(self) -> None:
         """Show that the process is alive."""
-        descriptor = self.descriptor
+        descriptor = self.descriptor if self._file.status() is not None else None
         if descriptor is not None:
             with contextlib.suppress(OSError, NotImplementedError):
                 os.utime(descriptor if os.utime in os.supports_fd else self._path)

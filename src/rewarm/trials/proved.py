@@ -1,6 +1,7 @@
 """The entries that were loaded and run on this host, so that they need no mark any more.
 
-Not promised: memory for all of them. What is forgotten is marked and proved again at its next load.
+Not promised: memory for all of them. What is forgotten is marked and proved again at its next load. What a process
+proved is written some seconds later, or at its end, since a start that proves hundreds has better things to do.
 
     <root>/trials/<host>/    a set of digests (`digest_set.py`)
 
@@ -28,6 +29,9 @@ _RENEW_AFTER = 86_400.0
 _UNUSED_AFTER = 30 * 86_400.0
 _REMOVED_AT_ONCE = 4
 
+# In seconds; so much of what a process proved is proved again if it is killed.
+_KEEP_AFTER = 5.0
+
 
 class Proved:
     """What was proved on one host, in one cache directory. No method raises.
@@ -41,16 +45,35 @@ class Proved:
     def __init__(self, folder: Path, host: str, modes: Modes) -> None:
         self._folder = folder
         self._digests = DigestSet(folder / host, modes)
+        self._noted: set[str] = set()
+        self._unkept: list[str] = []
+        self._since = 0.0
 
     def has(self, content: str) -> bool:
         """Whether the entry with this digest (64 hexadecimal digits) was proved."""
+        if content in self._noted:
+            return True
         if not self._digests.was_read:
             self._say_in_use()
         return self._digests.has(content)
 
-    def add(self, content: str) -> None:
-        """This entry was loaded and run."""
-        self._digests.add(content)  # where that cannot be written it is proved again next time
+    def note(self, content: str) -> None:
+        """This entry was loaded and run; `keep` writes it down."""
+        if content not in self._noted:
+            self._noted.add(content)
+            self._since = self._since if self._unkept else time.monotonic()
+            self._unkept.append(content)
+
+    def keep(self, *, at_once: bool = False) -> bool:
+        """Write down what was noted, if it is due; whether there is more to keep."""
+        if at_once or time.monotonic() - self._since > _KEEP_AFTER:
+            while self._unkept:
+                self._digests.add(self._unkept.pop())  # where that cannot be written it is proved again next time
+        return bool(self._unkept)
+
+    def leave(self) -> None:
+        """In a forked child: what its parent noted, the parent keeps."""
+        self._unkept = []
 
     def remove_unused_hosts(self) -> None:
         """Remove folders that hosts have not used for 30 days; a few at once, the rest at the next start."""

@@ -1,7 +1,8 @@
 """Trials: the first load and the first run of an entry on a host, watched so that it ends a process once at most.
 
 Not promised: that the process survives. It is the next start that finds the mark, puts the entry aside and compiles.
-Nor that only the guilty are put aside: whatever was in hand when a process was killed is suspected; see `judge.py`.
+Nor that only the guilty are put aside: whatever was in hand when a process was killed is suspected; see `judge.py`. An
+entry that was condemned is not loaded on this host again for 30 days, also where a remote still has it.
 
 A crash of the user's own, before a load, between a load and the first run, or after the first run, condemns nothing.
 """
@@ -68,7 +69,10 @@ class Trials:
         self.verdicts: tuple[Verdict, ...] = ()
         self._begin()
         self._judge(put_aside, tell)
-        self._refused = {one.key: one for one in refused_keys(root)}
+        known = [line for folder in places_of(root) for line in condemned.load(folder)]
+        self._refused = condemned.refused(known)
+        # What could not be taken out of the way is refused by its key, once it is sure.
+        self._condemned = {line.content: line.reason for line in known if not line.stays}
         _all.append(self)
 
     def _begin(self) -> None:
@@ -91,8 +95,15 @@ class Trials:
         found = self._refused.get(key)
         return found.reason if found is not None and time.time() < found.until else None
 
-    def begin(self, key: str, program: str, content: str = "") -> Trial | None:
-        """An entry is about to be loaded; `None` when it is proved, or no mark can be made."""
+    def condemned(self, content: str) -> str | None:
+        """Why the entry with this digest is not loaded here again, wherever it comes from, or `None`."""
+        return self._condemned.get(content)
+
+    def begin(self, key: str, program: str, content: str = "", *, ahead: bool = False) -> Trial | None:
+        """An entry is about to be loaded; `None` when it is proved, or no mark can be made.
+
+        `ahead`: by a thread of `restart.Ahead`, before the program asks for it.
+        """
         content = content or key
         if self._proved.has(content):
             return None
@@ -102,7 +113,13 @@ class Trials:
             trial = Trial(next(self._numbers), key, content, program)
             if self._mark.make():
                 self._proved.remove_unused_hosts()
-            return trial if self._step("loading", trial) else None
+            return trial if self._step(marks.AHEAD if ahead else marks.LOADING, trial) else None
+
+    def was_loaded(self, key: str, program: str, content: str) -> Trial | None:
+        """An entry that was loaded is about to be given to the program; `None` when it is proved."""
+        if self._over or self._proved.has(content):
+            return None
+        return Trial(next(self._numbers), key, content, program)
 
     def loaded(self, trial: Trial) -> None:
         """It was loaded, or the load failed; the process is alive."""
@@ -114,14 +131,15 @@ class Trials:
         with self._lock:
             if not self._over:
                 self._mark.make()
-                self._step("running", trial)
+                self._step(marks.RUNNING, trial)
 
     def ran(self, trial: Trial, *, proved: bool) -> None:
         """The run is over; with `proved` it is known to have come to its end, and is not on trial here again."""
         with self._lock:
             self._end(trial, f"ran {trial.number}\n")
         if proved:
-            self._proved.add(trial.content)
+            self._proved.note(trial.content)
+            attendant.stir(self._beat)
 
     def watch(self, trial: Trial, outcome: Callable[[], bool | None]) -> None:
         """A first run has outlasted its call: ask `outcome` until it says whether the run is proved, and end it."""
@@ -135,12 +153,13 @@ class Trials:
         attendant.watch(is_done)
 
     def _step(self, step: str, trial: Trial) -> bool:
+        # The mark was looked at, or made, just now.
         line = marks.begun(trial.number, InHand(step, trial.key, trial.content, time.time(), trial.program))
         descriptor = self._mark.descriptor
         if descriptor is not None and witness.arm(descriptor):
             self._armed_at = time.monotonic()
             line = f"{marks.ARMED}\n{line}"
-        if not self._mark.write(line):
+        if not self._mark.write(line, look=False):
             self._disarm()
             return False
         self._in_hand.add(trial.number)
@@ -165,12 +184,14 @@ class Trials:
     def _beat(self) -> bool:
         """Show that the process is alive, while something is in hand; whether anything is."""
         with self._lock:
-            if self._armed_at is not None and time.monotonic() - self._armed_at > witness.PATIENCE:
-                self._disarm()
-                self._mark.write(f"{marks.DISARMED}\n")
+            if self._armed_at is not None:
+                late = time.monotonic() - self._armed_at > witness.PATIENCE
+                if late or not witness.is_armed():
+                    self._disarm()
+                    self._mark.write(f"{marks.DISARMED}\n")
             if self._in_hand:
                 self._mark.touch()
-            return bool(self._in_hand)
+        return self._proved.keep() or bool(self._in_hand)
 
     def _finish(self) -> None:
         with self._lock:
@@ -178,10 +199,12 @@ class Trials:
             self._in_hand.clear()
             self._disarm()
             self._mark.remove()
+        self._proved.keep(at_once=True)
 
     def _renew_in_child(self) -> None:
         self._disarm()
         self._mark.leave()
+        self._proved.leave()
         self._begin()
 
 
