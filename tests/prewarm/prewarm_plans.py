@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import io_callback
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rewarm
@@ -60,6 +63,12 @@ def alone() -> Iterator[Any]:
     yield rewarm.Program(scaled, *rewarm.abstract((np.ones(5, np.float32), 2.0)))
 
 
+def many() -> Iterator[Any]:
+    for number in range(6):
+        x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+        yield rewarm.Program(jax.jit(lambda x, number=number: jnp.sin(x @ x + number).sum(0)), x, name=f"p{number}")
+
+
 def failing() -> Iterator[Any]:
     yield from alone()
     yield rewarm.Program(jax.jit(lambda x: x @ x), jax.ShapeDtypeStruct((3, 4), jnp.float32), name="bad shapes")
@@ -94,6 +103,75 @@ def computing() -> Iterator[Any]:
         return x * number
 
     yield rewarm.Program(jax.jit(f), jax.ShapeDtypeStruct((4,), jnp.float32), name="computing")
+
+
+def on_the_host(rows: Any) -> dict[str, Any]:
+    """Programs that keep something in the host's memory, each in another way, and one that does not."""
+    host = rows.with_memory_kind("pinned_host")
+    offloads = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["hidden"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    @functools.partial(jax.checkpoint, policy=offloads)
+    def layer(x: Any) -> Any:
+        return jnp.cos(checkpoint_name(jnp.sin(x) * 3, "hidden"))
+
+    return {
+        "plain": jax.jit(lambda x: x * 2),
+        "put": jax.jit(lambda x: jax.device_put(x * 2, host)),
+        "out": jax.jit(lambda x: x * 2, out_shardings=host),
+        "remat": jax.jit(jax.grad(lambda x: layer(x).sum())),
+    }
+
+
+def offloading(devices: list[Any]) -> Iterator[Any]:
+    _, rows = places(devices)
+    x = rewarm.abstract(batch(len(devices)), sharding=rows)
+    for name, function in on_the_host(rows).items():
+        yield rewarm.Program(function, x, name=name)
+    yield rewarm.Program(
+        jax.jit(lambda x: x + 1), rewarm.abstract(x, sharding=rows.with_memory_kind("pinned_host")), name="in"
+    )
+
+
+def run_offloading(devices: list[Any]) -> dict[str, Any]:
+    _, rows = places(devices)
+    x = jax.device_put(batch(len(devices)), rows)
+    values = {name: float(np.asarray(function(x)).sum()) for name, function in on_the_host(rows).items()}
+    values["in"] = float(
+        np.asarray(jax.jit(lambda x: x + 1)(jax.device_put(x, rows.with_memory_kind("pinned_host")))).sum()
+    )
+    return {"values": values, "events": [(one.program, one.outcome) for one in rewarm.events()]}
+
+
+def calling(devices: list[Any]) -> Iterator[Any]:
+    """Programs that call Python back."""
+    x = jax.ShapeDtypeStruct((8,), jnp.float32)
+
+    def printed(x: Any) -> Any:
+        jax.debug.print("sum {}", x.sum())
+        return x + 1
+
+    def told(x: Any) -> Any:
+        io_callback(print, None, x)
+        return x + 2
+
+    yield rewarm.Program(jax.jit(printed), x, name="debug.print")
+    yield rewarm.Program(jax.jit(told), x, name="io_callback")
+    yield rewarm.Program(jax.jit(lambda x: jax.pure_callback(np.sin, x, x) + 3), x, name="pure_callback")
+
+
+def deciding() -> Iterator[Any]:
+    """One that decides by the devices of its process while it is traced, and one that does not."""
+
+    def f(x: Any) -> Any:
+        return x * 2 if jax.default_backend() == "cpu" else x * 3
+
+    yield rewarm.Program(jax.jit(f), jax.ShapeDtypeStruct((4,), jnp.float32), name="decides")
+    yield rewarm.Program(jax.jit(jax.nn.gelu), jax.ShapeDtypeStruct((4,), jnp.float32), name="does not")
 
 
 def attached() -> Iterator[Any]:
@@ -136,4 +214,5 @@ def run_alone() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_alone() if "alone" in sys.argv else run(jax.devices())), flush=True)
+    what = {"alone": lambda _: run_alone(), "offloading": run_offloading}.get(sys.argv[-1], run)
+    print(json.dumps(what(jax.devices())), flush=True)

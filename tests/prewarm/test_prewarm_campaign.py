@@ -14,20 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import serialised
 from prewarm_command import DESCRIBES_CPUS
 
 import cuda_compilers
 import tpu_compilers
 from conftest import clean_environment
 from rewarm.envelope import Entry, open_entry
+from rewarm.identity import machine_of_executable
 from rewarm.store import LocalStore
 
 pytestmark = [pytest.mark.campaign, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PLAN = cuda_compilers.ROOT / "benchmarks" / "prewarm_plan.py"
 
-# Of a serialised executable, what names the runtime that it is for.
-MARKS = {"gpu": b"ELF", "tpu": b"tpu", "cpu": b"x86_64"}
+# What each GPU's kernels have to be for.
+PROCESSORS = {"h200": 90, "a100": 80, "b200": 100}
 
 
 def prewarmed(
@@ -70,13 +72,14 @@ def held(cache: Path, tmp_path: Path, target: str, topology: str, environment: d
     return entry
 
 
-def valid(entry: Entry, platform: str, kind: str, devices: int) -> None:
+def valid(entry: Entry, platform: str, kind: str, devices: int) -> list[serialised.Object]:
+    """The ELF files in the entry's executable, which is whole and of that platform."""
     assert entry.header.target.startswith(f"{platform} {kind}".strip()), entry.header.target
     assert entry.header.target.endswith(f"x{devices}")
     executable = entry.section("executable")
     assert len(executable) > 10_000
-    assert MARKS[platform] in executable.lower() if platform == "tpu" else MARKS[platform] in executable
     assert entry.header.producer["ahead"]
+    return serialised.objects(executable)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,9 @@ def test_gpus(cache: Path, tmp_path: Path, target: str, topology: str) -> None:
     compiler = cuda_compilers.wanted()
     entry = held(cache, tmp_path, target, topology, compiler.environment())
     nodes, processes, devices = map(int, topology.split("x"))
-    valid(entry, "gpu", "NVIDIA", nodes * processes * devices)
+    cubins = valid(entry, "gpu", "NVIDIA", nodes * processes * devices)
+    assert {(one.machine, one.processor) for one in cubins} == {(serialised.CUDA, PROCESSORS[target])}
+    assert all(any(name.startswith(".text.") for name in one.sections) for one in cubins)
     assert entry.header.tuning is not None
     assert entry.header.tuning["state"] == "incomplete", "nothing was there to be timed"
 
@@ -98,9 +103,21 @@ def test_gpus(cache: Path, tmp_path: Path, target: str, topology: str) -> None:
 )
 def test_slices_of_tpus(cache: Path, tmp_path: Path, target: str, topology: str, devices: int) -> None:
     compiler = tpu_compilers.wanted()
-    valid(held(cache, tmp_path, target, topology, compiler.environment()), "tpu", "", devices)
+    entry = held(cache, tmp_path, target, topology, compiler.environment())
+    assert valid(entry, "tpu", "", devices) == [], "no processor's code but the TPU's own"
+    whole = serialised.body(entry.section("executable"))
+    assert b"xla.TpuExecutableProto" in next(serialised.records(whole))
+    for cut in (len(whole) // 2, len(whole) - 1):
+        with pytest.raises(ValueError, match="cut"):
+            list(serialised.records(whole[:cut]))
 
 
 @pytest.mark.skipif(not DESCRIBES_CPUS, reason="JAX 0.9 and 0.10 describe no CPU but this host's own")
 def test_a_job_of_cpus(cache: Path, tmp_path: Path) -> None:
-    valid(held(cache, tmp_path, "x86-64-v3", "1x2x4", clean_environment()), "cpu", "", 8)
+    entry = held(cache, tmp_path, "x86-64-v3", "1x2x4", clean_environment())
+    objects = valid(entry, "cpu", "", 8)
+    assert {one.machine for one in objects} == {serialised.X86}
+    machine = machine_of_executable(entry.section("executable"))
+    assert machine is not None
+    assert "avx512f" not in machine.features
+    assert "avx2" in machine.features

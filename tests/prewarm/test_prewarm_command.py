@@ -104,11 +104,16 @@ def test_plans_that_are_wrong(cache: Path) -> None:
         (["--topology", "1x1x1x1x1"], "expected nodes x processes x devices"),
         (["--for-jax", "0.4.1"], "pip install rewarm 'jax==0.4.1'"),
         (["--push"], "no remote is named"),
+        (["--check", "--push", "--remote", "file:///nowhere"], "leave out --push or --check"),
+        (["--check", "--bundle", "warm.rewarm"], "leave out --bundle or --check"),
+        (["--push", "--remote", "file:///tmp?write=no"], "each of the remotes that are named says write=no"),
+        (["--push", "--remote", "file:///nowhere/at/all?trust=store"], "file:///nowhere/at/all: "),
+        (["--push", "--remote", "file:///tmp"], "there is no key to sign with"),
     ],
 )
 def test_wrong_usage(cache: Path, options: list[str], words: str) -> None:
     done = prewarm(cache, "alone", *options).run
-    assert done.code == 2
+    assert done.code == (1 if "file:///" in words or "key" in words or "write=no" in words else 2)
     assert words in " ".join(done.err.split())
     assert not cache.exists()
 
@@ -152,6 +157,14 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+def _lives(pid: int) -> bool:
+    """Whether it is there, and not only what nobody has asked the end of."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
 def test_entries_go_to_a_remote_and_into_a_bundle(cache: Path, tmp_path: Path) -> None:
     remote, bundle = tmp_path / "remote", tmp_path / "warm.rewarm"
     remote.mkdir()
@@ -160,7 +173,7 @@ def test_entries_go_to_a_remote_and_into_a_bundle(cache: Path, tmp_path: Path) -
     assert made.run.code == 0, made.run.err[-2000:]
     sent = {"remote": f"file://{remote}", "sent": 1, "failures": 0, "problems": [], "passed_over": 0}
     assert made.told["pushed"] == [sent]
-    assert made.told["bundle"] == {"file": str(bundle), "entries": 1, "passed_over": 0}
+    assert made.told["bundle"] == {"file": str(bundle), "entries": 1, "passed_over": 0, "lost": 0}
     elsewhere = tmp_path / "elsewhere"
     found = prewarm(elsewhere, "alone", "--check", "--remote", address, "--namespace", "next")
     assert (found.run.code, found.outcomes) == (0, {"scaled": "present"})
@@ -182,6 +195,83 @@ def test_entries_go_to_a_remote_and_into_a_bundle(cache: Path, tmp_path: Path) -
     refused = prewarm(cache, "alone", "--bundle", str(bundle)).run
     assert refused.code == 1
     assert "is there already" in refused.err
+
+
+@pytest.mark.parametrize(
+    "plan", first(2, ["plans.py", "nowhere.py:plan", "plans:", ":plan", "a b:plan", "my-pkg:plan"])
+)
+def test_what_is_no_plan(plan: str, cache: Path) -> None:
+    words = [sys.executable, "-m", "rewarm", "prewarm", plan, "--target", "host", "--dir", str(cache)]
+    done = execute(words, env=clean_environment(), cwd=cache.parent)
+    assert (done.code, done.out) == (2, "")
+    assert ("expected module:function or path/file.py:function" in done.err) is ("nowhere" not in plan)
+    assert not cache.exists()
+
+
+def test_a_remote_that_is_not_there_is_named(cache: Path) -> None:
+    done = prewarm(cache, "alone", "--check", "--remote", "file:///nowhere/at/all?trust=store")
+    assert (done.run.code, done.outcomes) == (1, {"scaled": "missing"})
+    [line] = done.told["remotes"]
+    assert line.startswith("file:///nowhere/at/all: ")
+
+
+SHADOWS = """
+import jax, numpy as np, rewarm
+A = jax.ShapeDtypeStruct((4,), np.float32)
+
+def plan():
+    import tokenize
+    assert hasattr(tokenize, "generate_tokens"), tokenize.__file__
+    for number, name in enumerate(("dup", "dup", "dup#2")):
+        yield rewarm.Program(jax.jit(lambda x, number=number: x + number), A, name=name)
+"""
+
+
+def test_a_plans_file_does_not_stand_for_another_module_and_names_differ(cache: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "of the plan"
+    folder.mkdir()
+    (folder / "tokenize.py").write_text(SHADOWS)
+    words = [*command("alone")[:4], f"{folder / 'tokenize.py'}:plan", "--target", "host", "--check", "--json"]
+    done = execute([*words, "--dir", str(cache)], env=clean_environment(), cwd=tmp_path)
+    assert [one["program"] for one in json.loads(done.out)["programs"]] == ["dup", "dup#2", "dup#2#2"], done.err
+
+
+def test_what_the_directory_had_no_room_for_is_not_there(cache: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "warm.rewarm"
+    done = prewarm(cache, "many", "--bundle", str(bundle), REWARM_MAX_SIZE="30KB")
+    counts = done.told["counts"]
+    assert (done.run.code, done.told["complete"]) == (1, False)
+    assert counts["evicted"] > 0
+    assert counts["stored"] + counts["evicted"] == 6
+    assert done.told["bundle"]["entries"] == counts["stored"] == len(entries(cache))
+    assert "REWARM_MAX_SIZE" in next(one["why"] for one in done.told["programs"] if one["outcome"] == "evicted")
+
+
+def test_a_worker_does_not_outlive_the_command(cache: Path) -> None:
+    """Killed so that it can do nothing about it, while a worker compiles for many seconds."""
+    process = subprocess.Popen(
+        command("slow", "--dir", str(cache)),
+        env=clean_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cache.parent,
+    )
+    try:
+        assert process.stderr is not None
+        assert next((line for line in process.stderr if line.startswith("stored")), None)
+        children = _children(process.pid)
+        logs = [Path(f"/proc/{child}/fd/2").readlink() for child in children]
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+    until = time.monotonic() + 10
+    while any(map(_lives, children)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [pid for pid in children if _lives(pid)] == []
+    assert logs
+    assert all(log.name.endswith(" (deleted)") for log in logs), "nothing is left of what a worker writes"
 
 
 def test_without_push_nothing_is_sent(cache: Path, tmp_path: Path) -> None:

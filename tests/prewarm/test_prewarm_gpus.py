@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import serialised
 from prewarm_command import Filled
 
 import cuda_compilers
@@ -16,6 +17,7 @@ from rewarm.envelope import Entry, open_entry
 from rewarm.store import LocalStore
 
 TESTS = Path(__file__).parents[1]
+PROGRAMS = Path(__file__).with_name("prewarm_plans.py")
 PLANS = TESTS / "autotune" / "coverage_plans.py"
 NEW = TESTS / "autotune" / "samples" / "jax_0_12_0_1" / "mlp_128x128" / "new_load.pb"
 OLD = TESTS / "autotune" / "samples" / "jax_0_10_2" / "mlp_128x128" / "legacy_load.pb"
@@ -46,6 +48,30 @@ def tuned(filled: Filled) -> list[dict[str, Any]]:
     return [one["tuning"] for one in filled.told["programs"]]
 
 
+def test_callbacks_memories_and_questions(compiler: cuda_compilers.Compiler, cache: Path) -> None:
+    def made(plan: str, *options: str) -> Filled:
+        words = ["-W", "ignore", "-m", "rewarm", "prewarm", f"{PROGRAMS}:{plan}", "--json", "--dir", str(cache)]
+        done = execute(
+            [sys.executable, *words, "--target", "h200", *options], env=compiler.environment(), cwd=cache.parent
+        )
+        return Filled(done, json.loads(done.out))
+
+    calling = made("calling")
+    assert calling.outcomes == dict.fromkeys(("debug.print", "io_callback", "pure_callback"), "stored"), calling.run.err
+    offloading = made("offloading", "--topology", "1x1x2", "--check")
+    assert set(offloading.outcomes.values()) == {"missing"}
+    assert len({one["key"] for one in offloading.told["programs"]}) == 5, "none is taken for the plain one"
+    put = made("offloading", "--topology", "1x1x2", "--only", "put")
+    assert put.outcomes == {"put": "stored"}, put.run.err
+    notes = {one["program"]: one["notes"] for one in made("deciding", "--check").told["programs"]}
+    assert notes["does not"] == []
+    assert [note.startswith("asks for jax.default_backend() while it is traced [") for note in notes["decides"]] == [
+        True
+    ]
+    [line] = put.told["targets"]["h200"]
+    assert "is from a data sheet, which does not tell platform_version, " in line
+
+
 def test_tuning_decides_what_an_entry_is(compiler: cuda_compilers.Compiler, cache: Path) -> None:
     refused = prewarm(compiler, cache, "small", "--require-tuned")
     assert (refused.run.code, refused.outcomes) == (1, {"mlp": "untuned"})
@@ -56,6 +82,8 @@ def test_tuning_decides_what_an_entry_is(compiler: cuda_compilers.Compiler, cach
     assert (plain.run.code, plain.outcomes) == (0, {"mlp": "stored"})
     assert tuned(plain) == [{"state": "incomplete", "fusions": 2, "untuned": 2}]
     [entry] = executables(cache)
+    cubins = serialised.objects(entry.section("executable"))
+    assert {(one.machine, one.processor) for one in cubins} == {(serialised.CUDA, 90)}, "kernels of an H200's"
     assert entry.header.tuning is not None
     assert len(entry.header.tuning["missing"]) == 2
     assert prewarm(compiler, cache, "small", "--check", "--require-tuned").outcomes == {"mlp": "untuned"}

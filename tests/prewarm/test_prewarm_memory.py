@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,9 +14,12 @@ from pathlib import Path
 import pytest
 from prewarm_command import PLANS
 
+from conftest import clean_environment, execute, first
 from rewarm.prewarm import Job, fill, memory
-from rewarm.prewarm.failures import Failures, may_pass
+from rewarm.prewarm.failures import Failures, is_verdict
 from rewarm.prewarm.work import Outcome, Wanted
+
+_SIGNALS = [str(int(one)) for one in (signal.SIGXCPU, signal.SIGQUIT, signal.SIGUSR1, signal.SIGSEGV, signal.SIGBUS)]
 
 
 def test_a_control_group_bounds_what_is_free(tmp_path: Path) -> None:
@@ -73,22 +79,89 @@ def _workers() -> int:
 
 
 @pytest.mark.parametrize(
-    ("error", "passes"),
+    "error",
     [
-        ("JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate", True),
-        ("MemoryError: ", True),
-        ("the worker's process ended (signal SIGABRT): terminate called after std::bad_alloc", True),
-        ("JaxRuntimeError: INVALID_ARGUMENT: No such compile option: 'xla_none'", False),
-        ("the worker's process ended (signal SIGSEGV): it said nothing", False),
+        "JaxRuntimeError: INVALID_ARGUMENT: No such compile option: 'xla_none'",
+        "JaxRuntimeError: UNIMPLEMENTED: Unsupported reduce window",
+        "MosaicError: INTERNAL: Mosaic failed to compile TPU kernel: bad layout",
     ],
 )
-def test_what_may_pass_is_not_remembered(error: str, passes: bool, tmp_path: Path) -> None:
+def test_the_compilers_verdict_is_remembered(error: str, tmp_path: Path) -> None:
     failures, key = Failures(tmp_path), "0" * 64
-    assert may_pass(error) is passes
-    assert failures.remember(key, "step", error, 60) is not passes
-    assert (failures.known(key) is None) is passes
+    assert is_verdict(error)
+    assert failures.remember(key, "step", error, 60)
+    assert failures.known(key) is not None
     failures.forget(key)
     assert failures.known(key) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+        "JaxRuntimeError: INVALID_ARGUMENT: cannot allocate memory for the buffer",
+        "JaxRuntimeError: UNIMPLEMENTED: pthread_create failed: Resource temporarily unavailable",
+        "JaxRuntimeError: INTERNAL: ptxas exited with non-zero error code 9, output: ",
+        "JaxRuntimeError: INTERNAL: ptxas exited with non-zero error code 255, output: ptxas fatal",
+        "JaxRuntimeError: INTERNAL: Mosaic failed to compile TPU kernel: out of memory in vmem",
+        "JaxRuntimeError: ABORTED: a peer is gone",
+        "JaxRuntimeError: NOT_FOUND: ptxas",
+        "MemoryError: ",
+        "TypeError: compile(): incompatible function arguments",
+        "StoreError: no space left on device",
+        "the worker's process ended (signal SIGABRT): terminate called after std::bad_alloc",
+        "the worker's process ended (signal SIGSEGV): it said nothing",
+        "the worker's process ended (signal SIGXCPU): INVALID_ARGUMENT",
+        "the worker's process ended (exit code 127): JaxRuntimeError: INVALID_ARGUMENT: x",
+        "",
+    ],
+)
+def test_nothing_else_is_remembered_or_believed(error: str, tmp_path: Path) -> None:
+    failures, key = Failures(tmp_path), "0" * 64
+    assert not is_verdict(error)
+    assert failures.remember(key, "step", error, 60) is False
+    assert not (tmp_path / "prewarm").exists()
+    assert failures.remember(key, "step", "JaxRuntimeError: INVALID_ARGUMENT: x", 60)
+    [path] = (tmp_path / "prewarm").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "error": error}))
+    assert failures.known(key) is None
+
+
+ENDS = """
+import os, signal, sys
+import jax, numpy as np, rewarm
+from rewarm.jax_adapter import seam
+
+original = seam.compile_now
+def ends(call):
+    if os.environ["END_WITH"] == "ptxas":
+        raise jax.errors.JaxRuntimeError("INTERNAL: ptxas exited with non-zero error code 9, output: ")
+    if os.environ["END_WITH"] == "verdict":
+        raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: the program is wrong")
+    sys.stderr.write("F0000 pool.cc:7] pthread_create failed: Resource temporarily unavailable\\n")
+    sys.stderr.write("*** SIGABRT received ***\\nPC: @ 0x7f0000000000 raise\\n    @ 0x7f0000000001 abort\\n" * 3)
+    sys.stderr.flush()
+    os.kill(os.getpid(), int(os.environ["END_WITH"]))
+seam.compile_now = ends
+
+def plan():
+    yield rewarm.Program(jax.jit(lambda x: x + 1), jax.ShapeDtypeStruct((4,), np.float32), name="ends")
+"""
+
+
+@pytest.mark.parametrize("how", [str(int(signal.SIGABRT)), *first(0, ["ptxas", "verdict", *_SIGNALS])])
+def test_a_worker_that_ends_while_it_compiles(how: str, cache: Path, tmp_path: Path) -> None:
+    """The key is known by then, so that it could be remembered. The compiler's end is real, its reason is made up."""
+    (tmp_path / "ending.py").write_text(ENDS)
+    words = [sys.executable, "-m", "rewarm", "prewarm", "ending.py:plan", "--target", "host", "--dir", str(cache)]
+    done = execute([*words, "--json"], env=clean_environment(END_WITH=how), cwd=tmp_path)
+    [program] = json.loads(done.out)["programs"]
+    assert (program["outcome"], len(program["key"] or "")) == ("failed", 64)
+    assert (cache / "prewarm").exists() is (how == "verdict")
+    if how.isdecimal():
+        assert signal.Signals(int(how)).name in program["why"]
+        assert "pthread_create failed" in program["why"], "the reason, and not where the processor was"
+        assert "fewer --jobs may help" in program["why"]
 
 
 def test_a_folder_that_cannot_be_written_to_remembers_nothing(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from prewarm_command import DESCRIBES_CPUS, PLANS, attached, prewarm
 
-from conftest import entries
+from conftest import clean_environment, entries, execute
 
 sys.path.append(str(PLANS.parents[1] / "adapter"))
 import jobs
 
 pytestmark = pytest.mark.contract
+
+described = pytest.mark.skipif(not DESCRIBES_CPUS, reason="CPUs cannot be described before JAX 0.11")
 
 VALUES = ("value", "moved", "fast")
 
@@ -43,10 +45,57 @@ def test_arguments_that_nobody_put_on_a_device(cache: Path) -> None:
     assert attached(cache, 1, "alone") == {"value": [1, 3, 5, 7, 9], "events": [["jit_scaled", "hit"]]}
 
 
-@pytest.mark.skipif(not DESCRIBES_CPUS, reason="CPUs cannot be described before JAX 0.11")
+@described
+def test_what_is_kept_in_the_hosts_memory(cache: Path) -> None:
+    """Described devices say which memories they have; else JAX would leave them out of the program without a word."""
+    filled = prewarm(cache, "offloading", "--topology", "4")
+    assert set(filled.outcomes.values()) == {"stored"}, filled.run.err[-3000:]
+    keys = {one["program"]: one["key"] for one in filled.told["programs"]}
+    assert len(set(keys.values())) == len(keys), "none is taken for the plain one"
+    said = attached(cache, 4, "offloading")
+    assert [outcome for _, outcome in said["events"]] == ["hit"] * len(keys)
+    assert said["values"] == attached(None, 4, "offloading")["values"]
+
+
+def captured(path: Path, *, devices: int) -> Path:
+    """What this host says with so many devices, written where it may be used elsewhere."""
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    words = [sys.executable, "-m", "rewarm", "target", "capture", str(path)]
+    done = execute(words, env=clean_environment(XLA_FLAGS=flags), cwd=path.parent)
+    assert done.code == 0, done.err
+    return path
+
+
+@described
+def test_what_was_filled_for_a_captured_host_is_found_there(cache: Path, tmp_path: Path) -> None:
+    target = str(captured(tmp_path / "their-host.json", devices=2))
+    filled = prewarm(cache, "plan", "--topology", "2", "--topology", "1", target=target, NPROC="1")
+    assert filled.run.code == 0, filled.run.err[-3000:]
+    assert filled.told["targets"] == {}, "the same versions, and nothing that no data sheet tells"
+    for devices in (1, 2):
+        assert attached(cache, devices)["events"] == [["jit_step", "hit"], ["jit_step", "hit"]]
+
+
+@described
+def test_more_processors_than_xla_makes_threads(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    words = [sys.executable, "-m", "rewarm", "target", "capture", str(path)]
+    done = execute(words, env=clean_environment(NPROC="512"), cwd=tmp_path)
+    assert (done.code, ", 256 threads, " in done.out) == (0, True), done.out + done.err
+    filled = prewarm(cache, "alone", target=str(path))
+    assert filled.outcomes == {"scaled": "stored"}, filled.run.err
+    assert prewarm(cache, "alone", "--check", target="host:20000").outcomes == {"scaled": "present"}
+    env = clean_environment(REWARM_DIR=str(cache), NPROC="512")
+    ran = execute([sys.executable, str(PLANS), "alone"], env=env, cwd=tmp_path)
+    assert ran.json["events"] == [["jit_scaled", "hit"]], ran.err
+
+
+@described
 def test_a_job_of_two_processes(cache: Path, tmp_path: Path) -> None:
-    filled = prewarm(cache, "plan", "--topology", "2x2")
+    target = str(captured(tmp_path / "their-host.json", devices=2))
+    filled = prewarm(cache, "plan", "--topology", "2x2", target=target)
     assert filled.outcomes == {"train step": "stored", "fast": "stored"}, filled.run.err[-3000:]
+    assert prewarm(cache, "plan", "--topology", "2x2", "--check").run.code == 0, "and so say the names of this host"
     two = "--xla_force_host_platform_device_count=2"
     ranks = jobs.run(tmp_path / "job", RANK, 2, jobs.in_one(cache, XLA_FLAGS=two))
     assert jobs.each(ranks, "events") == [[["jit_step", "hit"], ["jit_step", "hit"]]] * 2

@@ -179,10 +179,11 @@ def test_what_is_missing_in_this_process_is_not_remembered(tmp_path: Path) -> No
 
 def test_nor_believed_where_it_was(tmp_path: Path) -> None:
     failures, key = Failures(tmp_path), "ab" * 32
-    assert failures.remember(key, "p", "No such compile option: 'x'", 60)
+    assert failures.remember(key, "p", "JaxRuntimeError: INVALID_ARGUMENT: No such compile option: 'x'", 60)
     [path] = (tmp_path / "prewarm").iterdir()
     assert failures.known(key) is not None
-    path.write_text(json.dumps({**json.loads(path.read_text()), "error": "No FFI handler registered for x on a host"}))
+    missing = "JaxRuntimeError: UNIMPLEMENTED: No FFI handler registered for x on a host"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "error": missing}))
     assert failures.known(key) is None
     assert not failures.remember(key, "p", "No registered implementation for untyped custom call to x for Host", 60)
 

@@ -18,10 +18,11 @@ from rewarm.prewarm.failures import Failure
 from rewarm.remote.folder import FolderBlobs
 from rewarm.sharing import RemoteTier
 from rewarm.store import LocalStore
-from rewarm.trust import Keyring, Posture
+from rewarm.trust import Keyring, Posture, signed
 from shared_remotes import MAIN, Machine, a_key
 
 KEY = "ab" * 32
+BAD = "JaxRuntimeError: INVALID_ARGUMENT: bad"
 
 
 def prewarm(machine: Machine, remote: Path, *options: str, **more: str) -> Filled:
@@ -33,9 +34,9 @@ def prewarm(machine: Machine, remote: Path, *options: str, **more: str) -> Fille
     return Filled(done, json.loads(done.out))
 
 
-def only(filled: Filled) -> dict[str, Any]:
+def only(filled: Filled, outcome: str = "failed") -> dict[str, Any]:
     [program] = filled.told["programs"]
-    assert program["outcome"] == "failed", filled.run.err
+    assert program["outcome"] == outcome, filled.run.err
     return dict(program)
 
 
@@ -70,6 +71,22 @@ def test_a_fleet_tries_once(tmp_path: Path, remote: Path) -> None:
     told = json.loads(kept.read_text())
     assert 0 < told["expires"] - time.time() <= 5 * 3600
     assert only(prewarm(two, remote, "--retry"))["remembered"] is False
+
+
+def test_a_failure_that_nobody_trusted_has_signed_is_not_believed(tmp_path: Path, remote: Path) -> None:
+    """Put there by somebody who may write to the bucket: unsigned, or with a key of his own."""
+    one = Machine.named("one", tmp_path)
+    key = only(prewarm(one, remote, "--check"), "missing")["key"]
+    now = time.time()
+    entry = shared_failures.sealed(key, "no option", Failure(BAD, now, now + 9999), "host")
+    place, his = FolderBlobs(remote), Keyring(a_key("his"))
+    name = f"main/{shared_failures.name_of(key)[:2]}/{shared_failures.name_of(key)}"
+    for blob in (entry, signed(entry, shared_failures.name_of(key), "main", his.signing_key()), b"", b"{}"):
+        place.put(name, blob, only_new=False)
+        assert only(prewarm(one, remote, "--remember-failures", "0"))["remembered"] is False
+    ours = Keyring(a_key("one")).signing_key()
+    place.put(name, signed(entry, shared_failures.name_of(key), "main", ours), only_new=False)
+    assert only(prewarm(one, remote))["remembered"] is True, "and this one would have been"
 
 
 def test_without_push_nobody_is_told(tmp_path: Path, remote: Path) -> None:
@@ -107,11 +124,18 @@ def _entry(place: RemoteTier, key: str) -> bytes:
 def test_what_may_pass_is_not_believed_and_nothing_for_ever() -> None:
     now = time.time()
 
-    def known(error: str = "bad", at: float = now, expires: float = now + 60, key: str = KEY) -> Failure | None:
+    def known(error: str = BAD, at: float = now, expires: float = now + 60, key: str = KEY) -> Failure | None:
         return shared_failures.opened(shared_failures.sealed(key, "p", Failure(error, at, expires), "host"), KEY)
 
-    assert known() == Failure("bad", now, now + 60)
-    for passing in ("RESOURCE_EXHAUSTED: too much", "MemoryError", "KeyboardInterrupt", "UNAVAILABLE: no answer"):
+    assert known() == Failure(BAD, now, now + 60)
+    for passing in (
+        "RESOURCE_EXHAUSTED: too much",
+        "MemoryError",
+        "KeyboardInterrupt",
+        "UNAVAILABLE: no answer",
+        "bad",
+        f"ended: {BAD}",
+    ):
         assert known(passing) is None
     assert known(expires=now - 1) is None
     assert known(at=now + 86400, expires=now + 90000) is None, "of a clock that is wrong"

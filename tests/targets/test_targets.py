@@ -199,7 +199,7 @@ def _changes() -> list[tuple[str, Any, str]]:
         ("more", 1, "more: expected no such key, found 1"),
         ("cpu", None, "cpu: expected a value, found nothing"),
         ("gpu", {}, "gpu: expected no such key"),
-        ("cpu.threads", 0, "cpu: expected a triple, and at least one thread"),
+        ("cpu.threads", 0, "cpu: expected a triple, and a number of threads from 1 to 65536"),
         ("cpu.threads", True, "cpu.threads: expected a whole number, found true"),
         ("cpu.triple", "", "cpu: expected a triple"),
         ("cpu.more", "", "cpu.more: expected no such key"),

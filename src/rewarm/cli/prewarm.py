@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from rewarm.cli.common import FOUND_BAD, directory_option, json_option, print_js
 from rewarm.errors import SettingError
 from rewarm.in_force import Settings
 from rewarm.jax_adapter.described import DescribedError
-from rewarm.prewarm import Job, Report, Result, fill, jobs, pushing
+from rewarm.jax_adapter.plans import PlanError
+from rewarm.prewarm import Job, Report, Result, fill, jobs, pushing, still_there, target_notes
 from rewarm.prewarm.pool import Progress
 from rewarm.prewarm.report import words_of
 from rewarm.prewarm.work import Wanted
@@ -89,18 +91,23 @@ def command(plans: tuple[str, ...], named: tuple[str, ...], topologies: tuple[st
     in_force = settings.of_command(
         directory=said["directory"], remote=said["remote"], namespace=said["namespace"], autotune_lock=said["lock"]
     )
-    bundle = None if said["check"] else said["bundle"]
-    _see_place(said["bundle"])
+    bundle = said["bundle"]
+    if said["check"] and (said["push"] or bundle is not None):
+        given = "--push" if said["push"] else "--bundle"
+        raise click.UsageError(f"--check only looks, so there is nothing to send: leave out {given} or --check")
+    _see_place(bundle)
     if said["push"] and not in_force.remote:
         raise click.UsageError("--push: no remote is named: say --remote URL, or set REWARM_REMOTE")
     with _usage():
         jobs.check_lock(in_force)
         found = list(jobs.jobs(plans, named, topologies, jobs.variables(in_force)))
+        about_targets, about_remotes = target_notes.of_jobs(found), _remotes(in_force, push=said["push"])
     wanted = Wanted(said["check"], said["require_tuned"], said["retry"], said["only"] or None, said["hours"] * 3600)
     against = _compared(found, said["against"])
     try:
         with tidy_end():
             report = _filled(found, wanted, in_force, said["workers"])
+            report = replace(report, targets=about_targets, remotes=about_remotes)
             afterwards = pushing.after(report, in_force, push=said["push"], bundle=bundle)
     except KeyboardInterrupt:
         click.echo("\ninterrupted: what was stored until now stays, and the same command goes on from there", err=True)
@@ -112,6 +119,24 @@ def command(plans: tuple[str, ...], named: tuple[str, ...], topologies: tuple[st
             click.echo(line)
     if not report.is_complete or not afterwards.is_good:
         raise SystemExit(FOUND_BAD)
+
+
+def _remotes(in_force: Settings, *, push: bool) -> list[str]:
+    """What is to be said of the remotes; where entries are to be sent all have to be there.
+
+    Raises:
+      SettingError: an address or a key cannot be used.
+      ClickException: one is not there, or takes nothing, and was to be sent to.
+    """
+    if not in_force.remote:
+        return []
+    from rewarm.prewarm import remotes_there
+
+    found = list(remotes_there.problems(in_force, push=push))
+    if found and push:
+        lines = "\n".join(map(one_line, found))
+        raise click.ClickException(f"--push: entries would not arrive, so nothing is compiled:\n{lines}")
+    return found
 
 
 def _number(hours: float) -> float:
@@ -161,7 +186,7 @@ def _usage() -> Iterator[None]:
         yield
     except (targets.TargetError, targets.TopologyError, targets.UnknownTargetError, jobs.WrongJaxError) as wrong:
         raise click.UsageError(str(wrong)) from None
-    except (SettingError, DescribedError) as wrong:
+    except (SettingError, DescribedError, PlanError) as wrong:
         raise click.UsageError(str(wrong)) from None
 
 
@@ -170,6 +195,8 @@ def _filled(found: list[Job], wanted: Wanted, in_force: Settings, workers: int) 
     shown = _Bar(workers) if sys.stderr.isatty() else _Lines()
     with shown:
         results = fill(found, wanted, in_force.directory, workers=workers, progress=shown)
+    if not wanted.check:
+        results = list(still_there.checked(results, in_force.directory, remotes=bool(in_force.remote)))
     return Report(results, time.perf_counter() - since, str(in_force.directory), wanted.check)
 
 

@@ -36,24 +36,28 @@ class _Message(NamedTuple):
     inner: Mapping[int, _Message]
 
 
+# The fields of `stream_executor.GpuDeviceInfoProto`, of the capability in it, and of what is around it.
+INFO_FIELDS: Mapping[int, str] = {
+    **{1: "threads_per_block_limit", 2: "threads_per_warp", 3: "shared_memory_per_block"},
+    **{4: "shared_memory_per_core", 5: "threads_per_core_limit", 6: "core_count", 7: "fpus_per_core"},
+    **{8: "block_dim_limit_x", 9: "block_dim_limit_y", 10: "block_dim_limit_z", 11: "memory_bandwidth"},
+    **{12: "l2_cache_size", 13: "clock_rate_ghz", 14: "device_memory_size", 15: "shared_memory_per_block_optin"},
+    **{16: "cuda_compute_capability", 18: "registers_per_core_limit", 19: "registers_per_block_limit"},
+    **{23: "driver_version", 25: "runtime_version", 26: "compile_time_toolkit_version", 27: "dnn_version"},
+    **{30: "device_vendor", 31: "platform_version", 34: "name", 37: "thread_dim_limit_x"},
+    **{38: "thread_dim_limit_y", 39: "thread_dim_limit_z", 40: "device_address_bits"},
+}
+CAPABILITY_FIELDS: Mapping[int, str] = {1: "major", 2: "minor", 3: "feature_extension"}
+CONFIG_FIELDS: Mapping[int, str] = {
+    1: "gpu_device_info",
+    4: "platform_name",
+    7: "device_description_str",
+    8: "runtime_version",
+}
+
 _VERSION = _Message({1: "major", 2: "minor", 3: "patch"}, {})
-_INFO = _Message(
-    {
-        **{1: "threads_per_block_limit", 2: "threads_per_warp", 3: "shared_memory_per_block"},
-        **{4: "shared_memory_per_core", 5: "threads_per_core_limit", 6: "core_count", 7: "fpus_per_core"},
-        **{8: "block_dim_limit_x", 9: "block_dim_limit_y", 10: "block_dim_limit_z", 11: "memory_bandwidth"},
-        **{12: "l2_cache_size", 13: "clock_rate_ghz", 14: "device_memory_size", 15: "shared_memory_per_block_optin"},
-        **{16: "cuda_compute_capability", 18: "registers_per_core_limit", 19: "registers_per_block_limit"},
-        **{23: "driver_version", 25: "runtime_version", 26: "compile_time_toolkit_version", 27: "dnn_version"},
-        **{30: "device_vendor", 31: "platform_version", 34: "name", 37: "thread_dim_limit_x"},
-        **{38: "thread_dim_limit_y", 39: "thread_dim_limit_z", 40: "device_address_bits"},
-    },
-    {16: _Message({1: "major", 2: "minor", 3: "feature_extension"}, {})},
-)
-_CONFIG = _Message(
-    {1: "gpu_device_info", 4: "platform_name", 7: "device_description_str", 8: "runtime_version"},
-    {1: _INFO, 8: _VERSION},
-)
+_INFO = _Message(INFO_FIELDS, {16: _Message(CAPABILITY_FIELDS, {})})
+_CONFIG = _Message(CONFIG_FIELDS, {1: _INFO, 8: _VERSION})
 _HOST = 9
 _GPUS = _Message({3: "platform_version", 4: "partitions", 5: "hosts", 6: "devices", 8: "gpu"}, {8: _CONFIG})
 _ANY = _Message({1: "type_url", 2: "gpus"}, {2: _GPUS})

@@ -23,6 +23,7 @@ import importlib.metadata
 import importlib.util
 import threading
 from collections.abc import Iterator
+from platform import machine as architecture_of_host
 from typing import Any
 
 from rewarm import settings
@@ -59,7 +60,24 @@ def obstacle(target: Target) -> str | None:
             f"JAX {jax} cannot describe CPUs (0.11 and later can); this host's own are compiled for by running the "
             f"program on them"
         )
-    return None
+    return wrong_architecture(target)
+
+
+def wrong_architecture(target: Target) -> str | None:
+    """Why no code for the CPU of a target can be made here; `None` where it can, as far as its name says."""
+    if target.processor is None:
+        return None
+    wanted, here = target.processor.triple.partition("-")[0], architecture_of_host()
+    if _ALSO.get(wanted, wanted) == _ALSO.get(here, here):
+        return None
+    return (
+        f"it is a CPU of the architecture {wanted}, and the compiler in this jaxlib makes code for {here} alone: run "
+        f"this where the processor is {wanted}"
+    )
+
+
+# Names that systems and LLVM have for one architecture.
+_ALSO = {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"}
 
 
 def _cuda_obstacle(target: Target, jax: str) -> str | None:
@@ -103,23 +121,30 @@ def devices(target: Target, topology: Topology) -> list[Any]:
         raise DescribedError(f"{target.name}: {why}")
     make = {"cuda": _gpus, "tpu": _tpus, "cpu": _cpus}[target.platform]
     try:
-        return make(target, topology)
+        made, memories = make(target, topology)
     except RewarmError:
         raise
     except Exception as wrong:
         raise DescribedError(f"{target.name} {topology.text}: {type(wrong).__name__}: {wrong}") from wrong
+    return made if seam.names_memories(made[0]) else seam.with_memories(made, memories)
 
 
-def _gpus(target: Target, topology: Topology) -> list[Any]:
+# The memories that XLA's client for GPUs makes for each of them, the default one first.
+# Source: xla/pjrt/gpu/se_gpu_pjrt_client.cc; StreamExecutorGpuHbmMemorySpace and PinnedHostMemorySpace.
+_OF_GPUS = ("device", "pinned_host")
+
+
+def _gpus(target: Target, topology: Topology) -> tuple[list[Any], tuple[str, ...]]:
     from jax.experimental import topologies
 
     config = target.config_for(seam.version())
     made = list(
         topologies.get_topology_desc(platform="cuda", target_config=config, topology=topology.text).devices
     )  # also of a captured one: this loads the plugin
+    seam.name_gpus("cuda")
     told = target.reported
     if told is None or told.topology is None:
-        return made
+        return made, _OF_GPUS
     own = told.topology
     if topology.shape != topology_bytes.shape_of_gpus(own):
         own = topology_bytes.for_gpus(own, topology.shape)
@@ -127,10 +152,10 @@ def _gpus(target: Target, topology: Topology) -> list[Any]:
     # A described client repeats the version of the platform as its devices' kind.
     kinds = told.device_kinds[:1] * len(made)
     tell(made[0].client, Told(topology=own, platform_version=told.platform_version, device_kinds=kinds))
-    return made
+    return made, _OF_GPUS
 
 
-def _tpus(target: Target, topology: Topology) -> list[Any]:
+def _tpus(target: Target, topology: Topology) -> tuple[list[Any], tuple[str, ...]]:
     from jax.experimental import topologies
 
     more: dict[str, Any] = {"chip_config_name": target.chip_config}
@@ -141,13 +166,13 @@ def _tpus(target: Target, topology: Topology) -> list[Any]:
     made = list(topologies.get_topology_desc(topology.text, platform="tpu", **more).devices)
     told = target.reported
     if told is None or told.topology is None or topology != target.topology():
-        return made
+        return made, ()
     # Another libtpu describes the slice its own way, and so will the machine once it has that.
     same = made[0].client.platform_version == told.platform_version
-    return seam.devices_of(told.topology) if same and seam.can_make_devices() else made
+    return (seam.devices_of(told.topology) if same and seam.can_make_devices() else made), ()
 
 
-def _cpus(target: Target, topology: Topology) -> list[Any]:
+def _cpus(target: Target, topology: Topology) -> tuple[list[Any], tuple[str, ...]]:
     threads = target.threads_of(topology)
     client = _cpu_client(target, threads)
     own, _ = seam.topology(client.local_devices())
@@ -155,7 +180,10 @@ def _cpus(target: Target, topology: Topology) -> list[Any]:
     made = seam.devices_of(topology_bytes.for_cpus(own, topology.processes, topology.local, target.processor))
     tell(made[0].client, Told(threads=threads))
     seam.have_compiled(made[0].client, client)
-    return made
+    attached = client.local_devices()[0]
+    default = str(attached.default_memory().kind)
+    kinds = (str(memory.kind) for memory in attached.addressable_memories())
+    return made, (default, *(kind for kind in kinds if kind != default))
 
 
 def _cpu_client(target: Target, threads: int) -> Any:
@@ -245,7 +273,7 @@ def _captured_cpu(name: str, found: list[Any]) -> Target:
         raise DescribedError(
             f"XLA has {counted[0]} threads where this process says {counted[1]}: capture it in a fresh process"
         )
-    told = _reported(found, topology, fingerprint, f"1x1x{len(found)}", "libtpu")
+    told = _reported(found, topology, fingerprint, f"1x1x{len(found)}", ())
     return _as_captured(Target(name, "cpu", "", processor=processor, threads=settings.cpu_threads()), told)
 
 
@@ -261,7 +289,7 @@ def _captured_gpu(name: str, found: list[Any]) -> Target:
     except TuningFormatError as wrong:
         raise ValueError(str(wrong)) from wrong
     shape = "x".join(map(str, topology_bytes.shape_of_gpus(topology)))
-    told = _reported(found, topology, fingerprint, shape, "jax-cuda")
+    told = _reported(found, topology, fingerprint, shape, _OF_CUDA)
     host = topology_bytes.host_of_gpus(topology)
     return _as_captured(Target(name, "cuda", "", config=config, host=host), told)
 
@@ -278,7 +306,7 @@ def _captured_tpu(name: str, found: list[Any]) -> Target:
     assert known.grid is not None
     every = jax.devices("tpu")
     topology, fingerprint = seam.topology(every)
-    told = _reported(every, topology, fingerprint, shape_of_slice(every, known.grid.directions), "libtpu")
+    told = _reported(every, topology, fingerprint, shape_of_slice(every, known.grid.directions), ("libtpu",))
     return _as_captured(dataclasses.replace(known, name=name), told)
 
 
@@ -303,22 +331,28 @@ def _as_captured(target: Target, told: Reported) -> Target:
     return dataclasses.replace(target, source="this host", reported=told, about=f"captured: {told.shape}")
 
 
-def _reported(found: list[Any], topology: bytes | None, fingerprint: int | None, shape: str, prefix: str) -> Reported:
+# What makes the code of a GPU: JAX's plugin, and NVIDIA's assembler with its library.
+_OF_CUDA = ("jax-cuda", "nvidia-cuda-nvcc", "nvidia-nvvm")
+
+
+def _reported(
+    found: list[Any], topology: bytes | None, fingerprint: int | None, shape: str, prefixes: tuple[str, ...]
+) -> Reported:
     return Reported(
         platform_version=str(found[0].client.platform_version),
         device_kinds=tuple(str(device.device_kind) for device in found),
         topology=topology,
         fingerprint=fingerprint,
         shape=shape,
-        versions=dict(_versions(prefix)),
+        versions=dict(_versions(prefixes)),
     )
 
 
-def _versions(prefix: str) -> Iterator[tuple[str, str]]:
+def _versions(prefixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Of JAX, and of the distributions whose names begin so."""
     yield "jax", seam.version()
     yield "jaxlib", seam.jaxlib_version()
-    for one in importlib.metadata.distributions():
+    for one in importlib.metadata.distributions() if prefixes else ():
         name = str(one.metadata["Name"] or "").lower()
-        if name.startswith(prefix):
+        if name.startswith(prefixes):
             yield name, one.version

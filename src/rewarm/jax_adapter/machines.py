@@ -28,13 +28,13 @@ def cpu_threads(devices: int) -> int | tuple[int, int]:
     """How many threads XLA:CPU divides the work of a program among while it compiles: those of its client's pool.
 
     The pool is made with the client and keeps its size: what `NPROC` and the affinity said at that moment, or the
-    number of the host's devices where that is larger. Its threads can be counted by name. Where the count is not
-    what the present moment would give (a process that was pinned since, two clients), both numbers are returned;
-    where threads cannot be counted, what the present moment gives.
+    number of the host's devices where that is larger, and at most 256. Its threads can be counted by name. Where the
+    count is not what the present moment would give (a process that was pinned since, two clients), both numbers are
+    returned; where threads cannot be counted, what the present moment gives.
 
     Source: xla/pjrt/cpu/cpu_client.cc, and object files of programs compiled under each.
     """
-    expected = max(settings.cpu_threads(), devices)
+    expected = min(max(settings.cpu_threads(), devices), settings.MOST_CPU_THREADS)
     counted = _counted() - sum(_other_pools)
     return expected if counted in (0, expected) else (counted, expected)
 

@@ -12,7 +12,8 @@ A plan is `module:function` or `path/file.py:function`. Called, the function yie
 where `function` is jitted (another callable is jitted here) and arguments are a tuple of pytrees whose leaves have a
 shape and a dtype: `jax.ShapeDtypeStruct`, or arrays, of which nothing else is used. Other leaves are passed on as they
 are. A plan function with a parameter is given the list of devices, described or attached, so that it can make a mesh
-and say shardings. A program that says none is one for the first device.
+and say shardings. A program that says none is one for the first device. One that says shardings of other devices, as
+of a mesh of `jax.devices()` where a described GPU is asked of, is an error (`refuse_others`).
 
 `python -m rewarm.jax_adapter.plans PLAN [--only NAME]...` compiles the programs for the attached devices, so that XLA
 tunes what it does not know yet. Nothing is run. Each is compiled, and none is taken from a cache, rewarm's or JAX's,
@@ -26,9 +27,10 @@ import argparse
 import importlib
 import importlib.util
 import inspect
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,7 @@ from rewarm import settings
 from rewarm.autotune import xla_flags
 from rewarm.autotune.xla_errors import deterministic
 from rewarm.errors import RewarmError
+from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.programs import Program as Said
 
 _FORMS = "rewarm.Program, (function, arguments[, keyword arguments]) or (name, function, arguments[, keywords])"
@@ -88,13 +91,15 @@ def programs(plan: str, devices: Sequence[Any], function: Callable[..., Any] | N
     Raises:
       PlanError: the plan is not there, or yields something else; what it raises itself is passed on.
     """
-    seen: dict[str, int] = {}
+    seen: set[str] = set()
     items = _items(plan, devices, function or _function(plan))
     for number, item in enumerate(items, start=1):
         one = _program(plan, number, item)
         one = one if one.line else one._replace(line=_line_of(items))
-        seen[one.name] = seen.get(one.name, 0) + 1
-        yield one if seen[one.name] == 1 else one._replace(name=f"{one.name}#{seen[one.name]}")
+        names = (one.name if at == 1 else f"{one.name}#{at}" for at in itertools.count(1))
+        name = next(name for name in names if name not in seen)
+        seen.add(name)
+        yield one if name == one.name else one._replace(name=name)
 
 
 def without_caches() -> None:
@@ -152,6 +157,43 @@ def lowered(program: Program, devices: Sequence[Any], notes: list[str] | None = 
             raise wrong from None
 
 
+def compiled(program: Program, lowered: Any, devices: Collection[Any], options: Mapping[str, Any] | None) -> Any:
+    """Compile what was lowered, where it is for these devices.
+
+    Which ones a program is for JAX says at its compile step: shardings, `jax.jit` and constants all have a part in it.
+
+    Raises:
+      PlanError: it is for others; then it is not compiled.
+      Exception: what the compiler raises.
+    """
+    compile_step = seam.current()
+
+    def look(backend: Any, computation: Any, assigned: Any, *rest: Any, **named: Any) -> Any:
+        refuse_others(program, devices, assigned.flat)
+        return compile_step(backend, computation, assigned, *rest, **named)
+
+    seam.install(look)
+    try:
+        return lowered.compile(compiler_options=dict(options) if options else None)
+    finally:
+        seam.install(compile_step)
+
+
+def refuse_others(program: Program, devices: Collection[Any], meant: Iterable[Any]) -> None:
+    """Compare the devices that a program is for with those that the plan was given.
+
+    Raises:
+      PlanError: there is another one among them.
+    """
+    others = [device for device in meant if device not in devices]
+    if others:
+        raise PlanError(
+            f"{program.where}: its shardings, or what jax.jit is told, are for {others[0]} of this process and not for "
+            "the devices that the plan was given: take those, plan(devices), for its meshes, in the place of "
+            "jax.devices() and jax.make_mesh()"
+        )
+
+
 def _lowered(program: Program, sharding: Any) -> Any:
     import jax
 
@@ -200,10 +242,24 @@ def _takes_devices(function: Callable[..., Any]) -> bool:
     return len(needed) == 1
 
 
-def _function(plan: str) -> Callable[..., Any]:
+def check_form(plan: str) -> tuple[str, str]:
+    """The module or file, and the function, that a plan's name says; nothing is imported.
+
+    Raises:
+      PlanError: it is no such name, or the file is not there.
+    """
     where, colon, name = plan.rpartition(":")
-    if not colon or not where or not name.isidentifier():
+    is_file = where.endswith(".py")
+    is_module = all(part.isidentifier() for part in where.split("."))
+    if not colon or not name.isidentifier() or not (is_file or is_module):
         raise PlanError(f"{plan}: expected module:function or path/file.py:function")
+    if is_file and not Path(where).is_file():
+        raise PlanError(f"{where}: expected a Python file with the plan, found none")
+    return where, name
+
+
+def _function(plan: str) -> Callable[..., Any]:
+    where, name = check_form(plan)
     module = _of_file(Path(where)) if where.endswith(".py") else _of_name(where)
     found = getattr(module, name, None)
     if not callable(found):
@@ -225,14 +281,15 @@ def _of_name(name: str) -> Any:
 
 
 def _of_file(path: Path) -> Any:
-    if not path.is_file():
-        raise PlanError(f"{path}: expected a Python file with the plan, found none")
     sys.path.append(str(path.resolve().parent))  # behind everything else: its neighbours must not stand for JAX
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem
+    if name in sys.modules or name in sys.stdlib_module_names:  # nor may it itself stand for another module
+        name = f"_rewarm_plan_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PlanError(f"{path}: expected a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -295,7 +352,7 @@ def _compiled(program: Program, devices: Sequence[Any]) -> bool:
     try:
         options = _to_tune(program)
         without_caches()
-        lowered(program, devices).compile(compiler_options=options or None)
+        compiled(program, lowered(program, devices), devices, options)
     except Exception as wrong:  # noqa: BLE001 - the next program may compile
         print(f"{program.name}: {type(wrong).__name__}: {wrong}", file=sys.stderr)
         return False

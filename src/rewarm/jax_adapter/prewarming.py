@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from rewarm import settings, targets
+from rewarm import targets
 from rewarm.autotune import xla_errors
 from rewarm.cache import AHEAD, NO_KEY, Filled, Request
 from rewarm.coordination import SingleFlight
@@ -125,13 +125,13 @@ class _Ended(Exception):  # noqa: N818 - not an error: it ends a compile that JA
 
 
 class Filler:
-    """Fills the cache of the settings in force, in a process that does nothing else."""
+    """Fills the cache of these settings, in a process that does nothing else."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, said_: Said) -> None:
         seam.probe()
         note_flags()
         seam.remember_defaults()
-        self._session = _Session(settings.say(), seam.read_options()._replace(enabled=True), wanted)
+        self._session = _Session(said_, seam.read_options()._replace(enabled=True), wanted)
 
     def fill(self, program: plans.Program, devices: Sequence[Any]) -> Done:
         """Have an entry for one program.
@@ -143,7 +143,14 @@ class Filler:
           Exception: what the user's code raises while it is traced, and what the compiler raises.
         """
         notes: list[str] = []
-        lowered = plans.lowered(program, devices, notes)
+        with seam.hearing_of_devices() as heard:
+            lowered = plans.lowered(program, devices, notes)
+        if devices[0].platform != "cpu":
+            notes += [
+                f"asks for jax.{name}() while it is traced [{line}], which says this host's CPU here: where it decides "
+                "by that, a run asks for another program"
+                for name, line in heard.items()
+            ]
         try:
             with _asked_instead(functools.partial(self._answer, program, frozenset(devices))):
                 lowered.compile(compiler_options=program.compiler_options or None)
@@ -152,12 +159,7 @@ class Filler:
         raise RewarmError(f"JAX {seam.version()} did not ask for {program.name} to be compiled")
 
     def _answer(self, program: plans.Program, devices: frozenset[Any], call: Call) -> NoReturn:
-        others = [device for device in call.flat_devices() if device not in devices]
-        if others:
-            raise plans.PlanError(
-                f"{program.where}: it is for {others[0]} of this process and not for the devices that the plan was "
-                "given; say shardings, of a mesh that plan(devices) makes of those, on its arguments or in jax.jit"
-            )
+        plans.refuse_others(program, devices, call.flat_devices())
         raise _Ended(self._session.fill(call))
 
 

@@ -4,7 +4,7 @@ Not promised: anything to whoever else starts it. It runs none of the programs, 
 plan's own code compiles as if rewarm were not there.
 
     parent to child   one JSON object on the first line: {"plan":, "target":, "topology":, "check":, "tuned":, "retry":,
-                      "log": path or null, "lists": bool}; then, one on each line, [number of a program, its name]
+                      "lists": bool}; then, one on each line, [number of a program, its name]
     child to parent   JSON objects, one on each line:
                       {"yields": [number, name, line]}        for each program of the plan, where "lists"
                       {"jax":, "wrong": why the plan ended early, or ""}
@@ -24,6 +24,7 @@ plan's code it ends. (One that was not forked by Python's own calls holds the pi
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -39,12 +40,15 @@ from typing import Any
 import rewarm
 from rewarm import settings
 from rewarm.errors import RewarmError
+from rewarm.in_force import Said
+from rewarm.prewarm import module_settings, whose
 from rewarm.prewarm.failures import Failure, Failures
 from rewarm.prewarm.shared_failures import FleetFailures
 from rewarm.prewarm.work import Outcome
 
 _OF_RSS = 1 if sys.platform == "darwin" else 1024
 _WORDS = 4000
+_PR_SET_PDEATHSIG = 1
 _CHANGED = (
     "the plan changes XLA_FLAGS once the devices are made, which is too late: XLA has read them; say them where the "
     "plan's module is imported, or in the environment"
@@ -61,15 +65,30 @@ class _CannotError(Exception):
         self.kind = kind
 
 
+# Kept for good, and not handed on to what the plan starts.
+_LOG = os.dup(2)
+
+
 def main() -> None:
     """Do what standard input says."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the parent too, which ends this
+    _end_with_parent()
     rewarm.disable()
     parent = _Parent()
     try:
         _work(json.loads(parent.asks.readline()), parent)
     except _CannotError as wrong:
         parent.tell({"cannot": str(wrong), "kind": wrong.kind})
+
+
+def _end_with_parent() -> None:
+    """Have the system end this process when the parent's thread that started it ends, however that comes; in the midst
+    of a compile no code of this process runs. Where the system cannot (it is not Linux), it ends at its next answer."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended a moment ago
+        os._exit(1)
 
 
 class _Parent:
@@ -111,20 +130,23 @@ class _Parent:
 def _work(asked: Mapping[str, Any], parent: _Parent) -> None:
     before = settings.xla_flags()
     function = _read(asked["plan"], parent)
-    notes = _too_late(before)
+    _jax()
+    heard = module_settings.heard()
+    notes = (*_too_late(before), *heard.notes)
     devices, flags = _devices(asked), settings.xla_flags()
     from rewarm.jax_adapter import seam
 
     plan = _Plan(asked["plan"], devices, function, parent)
     wrong = plan.told() if asked["lists"] else ""
     parent.tell({"jax": seam.version(), "wrong": wrong})
-    filling = _Filling(asked, devices, parent.tell)
+    filling = _Filling(asked, devices, parent.tell, heard.said)
     for line in parent.asks:
         number, name = json.loads(line)
 
         def program(number: int = number, name: str = name) -> Any:
             found = plan.at(number, name)
-            filling.notes = notes if settings.xla_flags() == flags else (*notes, _CHANGED)
+            late = (settings.xla_flags() != flags and _CHANGED, module_settings.heard_late())
+            filling.notes = (*notes, *(note for note in late if note))
             return found
 
         parent.tell(filling.result(name, program))
@@ -140,7 +162,7 @@ def _read(plan: str, parent: _Parent) -> Any:
     except BaseException as wrong:  # the user's own code
         parent.stay(wrong)
         _jax()  # what is wrong with JAX is not the plan's fault
-        why = str(wrong) if isinstance(wrong, plans.PlanError) else f"{plan} {_ends(wrong)}"
+        why = str(wrong) if isinstance(wrong, plans.PlanError) else f"{plan} {_ends(wrong, plan)}"
         raise _CannotError("plan", why) from wrong
 
 
@@ -234,22 +256,22 @@ class _Plan:
                 self._parent.stay(wrong)
                 if isinstance(wrong, Exception):
                     raise
-                raise plans.PlanError(f"{self._plan} {_ends(wrong)}") from wrong
+                raise plans.PlanError(f"{self._plan} {_ends(wrong, self._plan)}") from wrong
             self._parent.stay()
             yield one
 
     def _why(self, wrong: Exception) -> str:
         from rewarm.jax_adapter.plans import PlanError
 
-        return str(wrong) if isinstance(wrong, PlanError) else f"{self._plan} {_ends(wrong)}"
+        return str(wrong) if isinstance(wrong, PlanError) else f"{self._plan} {_ends(wrong, self._plan)}"
 
 
-def _ends(wrong: BaseException) -> str:
+def _ends(wrong: BaseException, plan: str) -> str:
     """In words, how the user's code ended."""
     if isinstance(wrong, SystemExit):
-        line = next(_own_lines(wrong), "")
+        line = whose.line(wrong, plan)
         return f"ends the process: sys.exit({'' if wrong.code is None else repr(wrong.code)}){line and f' [{line}]'}"
-    return f"raises {_words(wrong)}"
+    return f"raises {_words(wrong, plan)}"
 
 
 def _code_of(wrong: BaseException | None) -> int:
@@ -264,10 +286,11 @@ class _Filling:
       notes: what is to be said of each.
     """
 
-    def __init__(self, asked: Mapping[str, Any], devices: list[Any], tell: Any) -> None:
+    def __init__(self, asked: Mapping[str, Any], devices: list[Any], tell: Any, said: Said) -> None:
         from rewarm.jax_adapter import prewarming
 
         self._tell = tell
+        self._plan = asked["plan"]
         self._devices = devices
         self.notes: tuple[str, ...] = ()
         self._check, self._tuned, self._retry = asked["check"], asked["tuned"], asked["retry"]
@@ -276,9 +299,10 @@ class _Filling:
         self._fleet = FleetFailures(in_force)
         self._program = ""
         self._key: str | None = None
-        log = Path(asked["log"]) if asked["log"] else None
+        # What XLA logs, in a file without a name: this process's standard error, as it was before the plan had a say.
+        log = Path(f"/proc/self/fd/{_LOG}") if sys.platform == "linux" else None
         wanted = prewarming.Wanted(not self._check, self._tuned, asked["target"], log, self._begins, self._may)
-        self._filler = prewarming.Filler(wanted)
+        self._filler = prewarming.Filler(wanted, said)
 
     def result(self, name: str, program: Callable[[], Any]) -> dict[str, Any]:
         """Have an entry for one program, which the plan is brought to, and say what came of it."""
@@ -316,7 +340,7 @@ class _Filling:
 
         if isinstance(wrong, UntunedError):
             return {"outcome": Outcome.UNTUNED, "why": str(wrong), "key": self._key, "tuning": "incomplete"}
-        return {"outcome": Outcome.FAILED, "why": _words(wrong), "key": self._key}
+        return {"outcome": Outcome.FAILED, "why": _words(wrong, self._plan), "key": self._key}
 
     def _begins(self, key: str) -> None:
         self._key = key
@@ -347,22 +371,12 @@ def _ago(when: float) -> str:
     return f"{max(0.0, time.time() - when) / 3600:.1f} h ago"
 
 
-def _words(error: BaseException) -> str:
+def _words(error: BaseException, plan: str) -> str:
     """What is wrong, and the user's own line that it came from, where there is one."""
     said = f"{type(error).__name__}: {error}".strip()
     said = said if len(said) <= _WORDS else f"{said[:_WORDS]}..."
-    line = next(iter(_own_lines(error)), "")
+    line = whose.line(error, plan)
     return f"{said} [{line}]" if line else said
-
-
-def _own_lines(error: BaseException) -> Iterator[str]:
-    """The lines of an error's traceback that are neither a library's nor rewarm's, the innermost first."""
-    own = Path(__file__).parent.parent
-    libraries = {"site-packages", "dist-packages", "lib"}
-    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
-        path = Path(frame.f_code.co_filename)
-        if not path.is_relative_to(own) and path.is_absolute() and not libraries & set(path.parts[-6:]):
-            yield f"{path}:{number}"
 
 
 if __name__ == "__main__":

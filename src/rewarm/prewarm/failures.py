@@ -1,9 +1,13 @@
-"""What does not compile, remembered for a while, so that a fleet does not try it again and again.
+"""What the compiler refuses, remembered for a while, so that a fleet does not try it again and again.
 
-Not promised: that a failure is remembered (the folder may not be writable), or that it would fail again: it is tried
-again once its time is over, or when that is asked for (`--retry`). Never remembered: what ran out of memory, was
-interrupted or killed, failed before there was a key, which a change of the code mends, or wants something that the
-process did not have and that is in no key, such as a function that a program calls by name and nobody has registered.
+Remembered is the compiler's own verdict on a program and nothing else (`is_verdict`): an error that it raised in order,
+with a status that says that the program or its options are at fault, and no word of what may be of the moment or of
+this process. What ended by a signal or an exit, ran out of memory, threads, files or time, or failed before there was a
+key is none.
+
+Not promised: that a verdict is remembered (the folder may not be writable), or that it would be the same again: it is
+tried again once its time is over, or when that is asked for (`--retry`). Nor that the compiler says every verdict in
+these words: what is not known for one is tried each time.
 
     <cache directory>/prewarm/<key>.json    {"program":, "error":, "time":, "expires": seconds since 1970}
 
@@ -26,6 +30,11 @@ FOLDER = "prewarm"
 _LARGEST = 64 << 10
 _WORDS = 4000
 
+# The statuses with which XLA says that a program, or an option of it, cannot be compiled, and Mosaic's words for one.
+# INTERNAL is none: so XLA calls whatever went wrong around the program, such as an assembler that was killed.
+# Source: absl's canonical codes, as `JaxRuntimeError` begins with them; jaxlib's tpu_custom_call.
+_VERDICT = re.compile(r"\w*Error: (?:INVALID_ARGUMENT|UNIMPLEMENTED|INTERNAL: Mosaic failed to compile)\b")
+
 # How XLA, jaxlib and the system say that something is missing in this process which no key names: functions that
 # programs call by name (as `jax_adapter.custom_calls` has it), passes and partitioners that are registered, libraries.
 _MISSING = re.compile(
@@ -34,11 +43,11 @@ _MISSING = re.compile(
     re.IGNORECASE,
 )
 
-# How XLA, Python and the system say that there was too little memory, here or on the described device: the first goes
-# away, and of the second XLA does not say apart.
-_MEMORY = re.compile(
-    r"RESOURCE_EXHAUSTED|out of memory|MemoryError|bad_alloc|cannot allocate memory|no space left|CANCELLED|"
-    r"DEADLINE_EXCEEDED|UNAVAILABLE|KeyboardInterrupt",
+# How they say that there was too little of something, here or on the described device, or that somebody ended it.
+_PASSING = re.compile(
+    r"RESOURCE_EXHAUSTED|memory|bad_alloc|no space left|CANCELLED|ABORTED|DEADLINE|timed? ?out|UNAVAILABLE|Interrupt|"
+    r"pthread|temporarily|too many (?:open )?files|quota|cannot fork|\bkilled\b|\bsignal\b|SIG[A-Z]{3}|"
+    r"exited with|non-zero|exit code|permission denied|input/output error",
     re.IGNORECASE,
 )
 
@@ -70,12 +79,12 @@ class Failures:
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
         now = time.time()
-        counts = found.time <= now + 1 and now < found.expires and not may_pass(found.error)
+        counts = found.time <= now + 1 and now < found.expires and is_verdict(found.error)
         return found if counts else None
 
     def remember(self, key: str, program: str, error: str, seconds: float) -> bool:
-        """Remember one for so many seconds, unless it may well go away; returns whether it is."""
-        if seconds <= 0 or may_pass(error):
+        """Remember one for so many seconds, if it is a verdict; returns whether it is."""
+        if seconds <= 0 or not is_verdict(error):
             return False
         now = time.time()
         told = {"program": program, "error": error[:_WORDS], "time": now, "expires": now + seconds}
@@ -92,7 +101,11 @@ class Failures:
             (self._folder / f"{key}.json").unlink(missing_ok=True)
 
 
-def may_pass(error: str) -> bool:
-    """Whether a failure is of the moment or of this process: memory, an interruption, a service that did not answer,
-    something that is not registered or installed here."""
-    return _MEMORY.search(error) is not None or _MISSING.search(error) is not None
+def is_verdict(error: str) -> bool:
+    """Whether these words are the compiler's own on a program, and nothing that may go away or is of this process.
+
+    Args:
+      error: "Class: what it said".
+    """
+    said = _VERDICT.match(error)
+    return said is not None and not _PASSING.search(error) and not _MISSING.search(error)

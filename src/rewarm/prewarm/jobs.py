@@ -14,6 +14,7 @@ from rewarm import settings, targets
 from rewarm.errors import RewarmError, SettingError
 from rewarm.in_force import Settings
 from rewarm.jax_adapter import described
+from rewarm.jax_adapter.plans import check_form
 from rewarm.prewarm.work import Job
 
 # Has XLA say how many tuning results it looked up and found (JAX 0.11 and later); `jax_adapter.prewarming` reads it.
@@ -43,8 +44,11 @@ def jobs(plans: Sequence[str], named: Sequence[str], topologies: Sequence[str], 
       more: variables for the workers.
 
     Raises:
-      TargetError, UnknownTargetError, TopologyError: there is no such target or topology.
+      PlanError: one is no plan's name, or the file that it names is not there.
+      TargetError, UnknownTargetError, TopologyError: there is no such target or topology, or no compiler for it.
     """
+    for plan in plans:
+        check_form(plan)
     for plan in plans:
         for name in named:
             for text in topologies or (None,):
@@ -72,6 +76,8 @@ def _read_only(address: str) -> str:
 
 def _job(plan: str, name: str, text: str | None, more: dict[str, str]) -> Job:
     target = targets.named(name)
+    if (why := described.wrong_architecture(target)) is not None:
+        raise targets.TargetError(f"{name}: {why}")
     text = None if text is None else _SPACED.sub("x", text.strip())
     topology = target.topology(text)
     if target.platform == "cpu":

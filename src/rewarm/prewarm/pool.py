@@ -29,6 +29,8 @@ _PAUSE = 0.2
 # Of the memory that is free this much stays so: what is measured is a moment old.
 _SPARE = 256 << 20
 
+_SHORT = "; that is perhaps for want of memory or threads: fewer --jobs may help"
+
 # Behind every program of a job.
 _LAST = 1 << 30
 
@@ -258,7 +260,7 @@ class _Pool:
         return True
 
     def _judged(self, result: Result, *, compiled: bool) -> Result:
-        """A failure of the compiler is remembered; the worker's memory is learnt from."""
+        """The compiler's verdict is remembered; the worker's memory is learnt from."""
         with self._changed:
             self._largest[result.job.platform] = max(self._largest[result.job.platform], result.memory * 1.1)
         if result.outcome is Outcome.FAILED and compiled and result.key is not None and not result.remembered:
@@ -268,11 +270,7 @@ class _Pool:
     def _ended(self, number: int, program: int, result: Result, wrong: EndedError, key: str) -> None:
         import dataclasses
 
-        why = str(wrong)
-        if wrong.may_pass:
-            why += "; it was killed, perhaps for want of memory: fewer --jobs may help"
-        elif key:
-            self._failures.remember(key, result.program, why, self._wanted.forget_after)
+        why = f"{wrong}{_SHORT if wrong.is_of_the_machine else ''}"
         self._add(number, program, dataclasses.replace(result, why=why, key=key or None))
 
     def _cannot(self, number: int, why: str) -> None:

@@ -47,6 +47,7 @@ class Afterwards:
       bundle: the file that was written, or `None`.
       bundled: how many entries are in it.
       not_bundled: how many are not, since they are not known to be made here.
+      lost: how many are not, since they were gone when it was written.
       wrong: why nothing more was done; "" where nothing was wrong.
     """
 
@@ -54,12 +55,13 @@ class Afterwards:
     bundle: Path | None = None
     bundled: int = 0
     not_bundled: int = 0
+    lost: int = 0
     wrong: str = ""
 
     @property
     def is_good(self) -> bool:
         """Whether everything arrived."""
-        return not self.wrong and not any(one.problems for one in self.pushed)
+        return not self.wrong and not self.lost and not any(one.problems for one in self.pushed)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -73,7 +75,7 @@ class Afterwards:
             }
             for one in self.pushed
         ]
-        told = {"entries": self.bundled, "passed_over": self.not_bundled}
+        told = {"entries": self.bundled, "passed_over": self.not_bundled, "lost": self.lost}
         bundle = None if self.bundle is None else {"file": str(self.bundle), **told}
         return {"pushed": pushed, "bundle": bundle, "wrong": self.wrong or None}
 
@@ -92,6 +94,8 @@ class Afterwards:
         if self.not_bundled:
             advice = "rewarm bundle save --update --all takes them, with your signature"
             yield f"{self.bundle}: {self.not_bundled} passed over, since not known to be made here; {advice}"
+        if self.lost:
+            yield f"{self.bundle}: {self.lost} are missing, since they are gone from the directory"
         if self.wrong:
             yield self.wrong
 
@@ -123,10 +127,14 @@ def after(report: Report, in_force: Settings, *, push: bool, bundle: Path | None
 
 def _bundled(done: Afterwards, bundle: Path, report: Report, in_force: Settings, store: LocalStore) -> Afterwards:
     from rewarm.sharing import bundle as bundles
-    from rewarm.sharing.opening import keyring_of
+    from rewarm.sharing.key_settings import keyring_of
+    from rewarm.sharing.made import made_by
 
-    saved = bundles.save(bundle, store, report.keys, keyring_of(in_force), only_new=True)
-    return replace(done, bundle=bundle, bundled=len(saved.added), not_bundled=len(saved.passed_over))
+    made = made_by(in_force, store)
+    saved = bundles.save(bundle, store, report.keys, keyring_of(in_force), made=made, only_new=True)
+    bundled, passed_over = len(saved.added), len(saved.passed_over)
+    lost = len(report.keys) - bundled - passed_over
+    return replace(done, bundle=bundle, bundled=bundled, not_bundled=passed_over, lost=lost)
 
 
 def _words(error: Exception) -> str:
@@ -136,8 +144,10 @@ def _words(error: Exception) -> str:
 
 
 def _pushed(report: Report, in_force: Settings, store: LocalStore) -> Iterator[Pushed]:
+    from rewarm.prewarm import ahead_notes
     from rewarm.remote.blobs import RemoteError
     from rewarm.sharing import sync
+    from rewarm.sharing.made import made_by
     from rewarm.sharing.opening import open_tiers
 
     told: list[str] = []
@@ -146,15 +156,18 @@ def _pushed(report: Report, in_force: Settings, store: LocalStore) -> Iterator[P
         if not tier.writes:
             continue
         try:
-            sent = list(sync.push(store, tier, report.keys))
+            sent = list(sync.push(store, tier, report.keys, made=made_by(in_force, store)))
         except RemoteError as error:
             yield Pushed(tier.place, 0, (error.reason,))
             continue
+        new = [one.key for one in sent if one.problem is None]
+        unnoted = list(ahead_notes.send(tier, store, new))
         failures, more = failed.get(tier.place, (0, ()))
         passed_over = sum(one.problem == sync.NOT_MADE for one in sent)
-        problems = dict.fromkeys((*(one.problem for one in sent if one.problem not in (None, sync.NOT_MADE)), *more))
-        arrived = sum(one.problem is None for one in sent)
-        yield Pushed(tier.place, arrived, tuple(str(one) for one in problems), failures, passed_over)
+        problems = dict.fromkeys(
+            (*(one.problem for one in sent if one.problem not in (None, sync.NOT_MADE)), *unnoted, *more)
+        )
+        yield Pushed(tier.place, len(new), tuple(str(one) for one in problems), failures, passed_over)
 
 
 def _failures_sent(report: Report, in_force: Settings) -> Iterator[tuple[str, int, tuple[str, ...]]]:

@@ -6,8 +6,8 @@ Not promised: that text keeps its form; JSON does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rewarm.prewarm.work import Outcome, Result
@@ -23,12 +23,16 @@ class Report:
       seconds: that the run took.
       directory: of the cache.
       check: whether it was only looked.
+      targets: what is to be said of each target, whatever came of its programs.
+      remotes: what is to be said of the remotes that were to be read.
     """
 
     results: Sequence[Result]
     seconds: float
     directory: str
     check: bool = False
+    targets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    remotes: Sequence[str] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -54,6 +58,8 @@ class Report:
             "seconds": round(self.seconds, 3),
             "counts": {outcome.value: counted[outcome] for outcome in Outcome},
             "fusions": {"tuned": self.fusions[0] - self.fusions[1], "untuned": self.fusions[1]},
+            "targets": {name: list(lines) for name, lines in self.targets.items()},
+            "remotes": list(self.remotes),
             "programs": [one.plain() for one in self.results],
         }
 
@@ -71,6 +77,10 @@ class Report:
         all_, untuned = self.fusions
         if all_:
             yield f"{all_} fusions looked up for tuning results: {all_ - untuned} tuned, {untuned} untuned"
+        for lines in self.targets.values():
+            yield from map(one_line, lines)
+        for line in self.remotes:
+            yield f"{one_line(line)}; what it may have counts as missing"
         yield from self._differing()
 
     def _differing(self) -> Iterator[str]:

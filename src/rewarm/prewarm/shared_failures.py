@@ -10,7 +10,7 @@ found it, for one namespace, and refused like one. Its key is made of the progra
     key        SHA-256 of "rewarm failure" NUL and the 64 digits of the program's key
     section    "failure": {"key":, "program":, "error":, "time":, "expires": seconds since 1970}
 
-It goes with `--push`. What may go away or is of one process (`failures.may_pass`) is neither sent nor believed, and no
+It goes with `--push`. What is not the compiler's verdict (`failures.is_verdict`) is neither sent nor believed, and no
 failure for longer than a week. One that was mended is sent again, as over.
 
 Races: two that find one failure write the same; of one that failed and one that mended it the later wins, at worst
@@ -29,7 +29,7 @@ from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError, SettingError
 from rewarm.identity.components import component
 from rewarm.in_force import Settings
-from rewarm.prewarm.failures import Failure, may_pass
+from rewarm.prewarm.failures import Failure, is_verdict
 from rewarm.remote.blobs import RemoteError
 from rewarm.sharing.opening import open_tiers
 from rewarm.sharing.sync import FAILURE
@@ -82,7 +82,7 @@ def opened(data: bytes, key: str) -> Failure | None:
         raise BadEntryError("it is no failure") from None
     now = time.time()
     expires = min(found.expires, found.time + _LONGEST)
-    counts = is_of_it and found.time <= now + _CLOCKS_APART and now < expires and not may_pass(found.error)
+    counts = is_of_it and found.time <= now + _CLOCKS_APART and now < expires and is_verdict(found.error)
     return found._replace(expires=expires) if counts else None
 
 

@@ -67,6 +67,8 @@ class Outcome(enum.StrEnum):
     """It could not be traced or does not compile."""
     UNTUNED = "untuned"
     """It lacks tuning results, and such are refused."""
+    EVICTED = "evicted"
+    """It was there, and was gone again when the run ended."""
     NOT_STORED = "not stored"
     """It compiles, and the settings or the directory keep it out."""
     NO_KEY = "no key"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,13 +17,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rewarm import settings
 from rewarm.prewarm.work import Job, Wanted
 
 _LINES_SHOWN = 3
+
+# What a crash prints behind its reason: where it was, the threads, the registers.
+_OF_A_CRASH = re.compile(
+    r"\s*(?:@\s|#\d+\s|PC: @|\*\*\* |File \"|Thread 0x|Current thread|Extension modules:|Stack (?:dump|trace)|"
+    r"(?:0x)?[0-9a-f]{8,}\b|[\w./-]+\(.*\) ?\[0x|\S+\.so[.\d]*[:(+]|<no Python frame>|Garbage-collecting)"
+)
+_WANT = re.compile(r"memory|bad_alloc|pthread_create|temporarily unavailable|too many open files", re.IGNORECASE)
 _LAST_BYTES = 64 << 10
 _PATIENCE = 10.0
 _LOOK = 0.2
@@ -40,9 +47,10 @@ class EndedError(Exception):
         self.code = code
 
     @property
-    def may_pass(self) -> bool:
-        """Whether it was killed, as a system without memory and an impatient person do."""
-        return self.code in {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 137, 143, 130}
+    def is_of_the_machine(self) -> bool:
+        """Whether it looks as if memory, threads or patience had run out, and not as if the program was at fault."""
+        killed = self.code in {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 137, 143, 130}
+        return killed or _WANT.search(str(self)) is not None
 
 
 class CannotError(Exception):
@@ -67,21 +75,19 @@ class Worker:
     """
 
     def __init__(self, job: Job, wanted: Wanted) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="rewarm-worker-")
-        self._log = Path(self._folder.name) / "log"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`; it has no name that could be left behind
         self.asked = 0
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                # -P: what lies in the working directory is not to be imported in the place of JAX; the plan still can.
-                [sys.executable, "-P", "-W", "ignore", "-m", "rewarm.prewarm.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**settings.child_environment(None, ""), "REWARM": "0", **job.environment},
-            )
+        self._process = subprocess.Popen(
+            # -P: what lies in the working directory is not to be imported in the place of JAX; the plan still can.
+            [sys.executable, "-P", "-W", "ignore", "-m", "rewarm.prewarm.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**settings.child_environment(None, ""), "REWARM": "0", **job.environment},
+        )
         self._heard = b""
         self._question = {
-            **{"plan": job.plan, "target": job.target, "topology": job.topology, "log": str(self._log)},
+            **{"plan": job.plan, "target": job.target, "topology": job.topology},
             **{name: value for name, value in asdict(wanted).items() if name not in ("only", "forget_after")},
         }
         self.programs: list[tuple[int, str, str]] = []
@@ -136,8 +142,7 @@ class Worker:
             self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
-        with contextlib.suppress(OSError):
-            self._folder.cleanup()
+        self._log.close()
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -180,8 +185,11 @@ class Worker:
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
-            lines = self._log.read_bytes()[-_LAST_BYTES:].decode(errors="replace").splitlines()
+            size = os.fstat(self._log.fileno()).st_size
+            last = os.pread(self._log.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
+            lines = last.decode(errors="replace").splitlines()
             said = [line for line in lines if line.strip()]
+            said = [line for line in said if not _OF_A_CRASH.match(line)] or said
             return " | ".join(said[-_LINES_SHOWN:]) or "it said nothing"
         return "it said nothing"
 

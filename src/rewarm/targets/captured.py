@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from rewarm import small_files
 from rewarm.targets import gpus, tpus
-from rewarm.targets.model import Processor, Reported, Target
+from rewarm.targets.model import MOST_SAID, Processor, Reported, Target
 from rewarm.targets.wrong import TargetError
 
 FORMAT, VERSION = "rewarm-target", 1
@@ -164,8 +164,8 @@ class _Reader:
         self._keys(part, ("triple", "cpu", "features", "threads"), "cpu.")
         texts = [self._of(part[key], str, f"cpu.{key}") for key in ("triple", "cpu", "features")]
         threads = self._of(part["threads"], int, "cpu.threads")
-        if threads < 1 or not texts[0]:
-            raise self._wrong("cpu", "a triple, and at least one thread", part)
+        if not (0 < threads <= MOST_SAID) or not texts[0]:
+            raise self._wrong("cpu", f"a triple, and a number of threads from 1 to {MOST_SAID}", part)
         return Target(name, "cpu", "", processor=Processor(*texts), threads=threads)
 
     def _reported(self, whole: Mapping[str, Any]) -> Reported:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rewarm.settings import MOST_CPU_THREADS
 from rewarm.targets import proto_text
 from rewarm.targets.model import Target
 
@@ -64,7 +65,7 @@ def said(target: Target) -> dict[str, str]:
         cpu = target.processor
         fields |= {"cpu.triple": cpu.triple, "cpu.name": cpu.cpu, "cpu.features": ",".join(sorted(cpu.present))}
     if target.threads:
-        fields["cpu.threads"] = str(target.threads)
+        fields["cpu.threads"] = str(min(target.threads, MOST_CPU_THREADS))
     return fields | _reported(target)
 
 

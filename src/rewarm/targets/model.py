@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from rewarm.settings import MOST_CPU_THREADS
 from rewarm.targets import topologies
 from rewarm.targets.topologies import Grid, Topology
+
+# More processors than this no machine is said to have.
+MOST_SAID = 1 << 16
 
 # JAX 0.9 refuses fields of a GPU's description that it does not know; they stand between these two comments.
 _BEGIN, _END = "# After JAX 0.9.", "# Every JAX."
@@ -73,7 +77,8 @@ class Target:
       chip_config: TPU: libtpu's name of how its cores are used ("default", "megacore").
       grid: TPU: how its chips are laid out.
       processor: CPU: whose code it runs; `None` for the host's own, which JAX tells.
-      threads: CPU: how many threads XLA divides a program's work among, unless a process has more devices.
+      threads: CPU: how many threads XLA divides a program's work among, unless a process has more devices; of more than
+        256 it takes that many.
       reported: what the machine said, of a captured one.
     """
 
@@ -108,9 +113,10 @@ class Target:
     def threads_of(self, topology: Topology) -> int:
         """How many threads a process of this topology divides a program's work among; 0 for what is no CPU.
 
-        XLA:CPU takes as many as `NPROC` or the affinity say, or as the process has devices where that is more.
+        XLA:CPU takes as many as `NPROC` or the affinity say, or as the process has devices where that is more, and at
+        most 256.
         """
-        return max(self.threads, topology.local) if self.platform == "cpu" else 0
+        return min(max(self.threads, topology.local), MOST_CPU_THREADS) if self.platform == "cpu" else 0
 
     def config_for(self, jax: str) -> str:
         """`config` as the compiler of a JAX takes it: 0.9 gets fewer fields."""

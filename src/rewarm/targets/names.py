@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rewarm.targets import captured, cpus, gpus, tpus
-from rewarm.targets.model import Target
+from rewarm.targets.model import MOST_SAID, Target
 from rewarm.targets.wrong import TargetError, UnknownTargetError
-
-_MOST_THREADS = 1 << 16
 
 
 def names() -> tuple[str, ...]:
@@ -57,8 +55,8 @@ def _builtin(name: str) -> Target | None:
 
 
 def _threads(name: str, count: str) -> int:
-    if not (count.isdecimal() and 0 < int(count) <= _MOST_THREADS):
-        raise TargetError(f"{name}: expected a number of threads behind the colon, found {count!r}")
+    if not (count.isdecimal() and len(count) < 9 and 0 < int(count) <= MOST_SAID):
+        raise TargetError(f"{name}: expected a number of threads up to {MOST_SAID} behind the colon, found {count!r}")
     return int(count)
 
 
