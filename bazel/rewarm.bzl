@@ -1,6 +1,7 @@
 """Tests that load XLA:GPU's tuning results, or dump them, under Bazel.
 
-Not promised: that a rule forwards `env` and `args` to the test; `py_test`, `cc_test` and the other *_test rules do.
+Not promised: that a rule forwards `env` and `args` to the test; `py_test`, `cc_test` and the other *_test rules do. No
+Bazel has run this yet: it is tested with another reader of its language.
 
 The macro adds what XLA's own recipe for persisted autotuning asks for, and nothing else: flags of XLA's in `XLA_FLAGS`
 (for any program with XLA in it), or options of rewarm's pytest plugin in `args` (for a `py_test` that runs pytest, which

@@ -297,6 +297,74 @@ def test_workers_of_xdist_are_gathered(suite: Path) -> None:
     assert "test_tuning.py::test_one" in ran.out
 
 
+def test_workers_behind_a_wrapper_are_workers_all_the_same(suite: Path) -> None:
+    """Their parent is the wrapper's shell, and not who began the run."""
+    wrapper = suite / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    wrapper.chmod(0o755)
+    more = (f"--rewarm-autotune-load={LOAD_OF[OTHER]}", "--rewarm-autotune-dump=all.pb")
+    ran = Ran(suite, "--dist=load", f"--tx=2*popen//python={wrapper}", *more)
+    assert keys(suite / "all.pb") == ALL
+    assert "1 test tuned 1 fusion although" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ((), ()),
+        pytest.param(("-n1",), (), marks=pytest.mark.campaign),
+        pytest.param(("-n1",), ("-n2",), marks=pytest.mark.campaign),
+    ],
+)
+def test_a_pytest_that_a_test_starts_has_a_run_of_its_own(
+    outer: tuple[str, ...], inner: tuple[str, ...], suite: Path
+) -> None:
+    """It obeys its own options, says so in its own report, and what it tunes is not the outer one's."""
+    (suite / "inner").mkdir()
+    (suite / "inner" / "xla_like.py").write_text(XLA_LIKE)
+    (suite / "inner" / "test_inner.py").write_text(
+        f"import xla_like\n\ndef test_in_it():\n    xla_like.compiled([{str(LOAD_OF[ONE])!r}])\n"
+    )
+    (suite / "test_starts.py").write_text(
+        f"""
+import subprocess, sys
+
+def pytest_in(*options):
+    command = [sys.executable, "-m", "pytest", *{PLUGIN!r}, "-p", "no:cacheprovider", *{inner!r}, *options, "inner"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+def test_dumps():
+    done = pytest_in("--rewarm-autotune-load={LOAD_OF[OTHER]}", "--rewarm-autotune-dump=inner.pb")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 test tuned 1 fusion although" in done.stdout
+
+def test_is_wrong_usage():
+    assert pytest_in("--rewarm-autotune-load=not_there.pb").returncode == 4
+"""
+    )
+    more = ("--rewarm-autotune-load", str(LOAD_OF[OTHER]), "--rewarm-autotune-dump=outer.pb")
+    ran = Ran(suite, *outer, *more, "--ignore=inner", "test_starts.py")
+    assert keys(suite / "inner.pb") == ALL
+    assert keys(suite / "outer.pb") == keys(LOAD_OF[OTHER])
+    assert "no test tuned anything" in ran.out
+
+
+@pytest.mark.campaign
+def test_a_run_in_the_worker_of_another_plugins_pytest(suite: Path) -> None:
+    """Whose variables it has, and so has the pytest that a test of it starts: neither is a worker of the run."""
+    (suite / "test_starts.py").write_text(
+        "import subprocess, sys\n\ndef test_it():\n"
+        f"    command = [sys.executable, '-m', 'pytest', *{PLUGIN!r}, '--rewarm-autotune-dump=inner.pb', '-k', 'one']\n"
+        "    assert subprocess.run([*command, 'test_tuning.py']).returncode == 0\n"
+    )
+    said = {"PYTEST_XDIST_WORKER": "gw0", "PYTEST_XDIST_TESTRUNUID": "0" * 32}
+    environment = {**clean_environment(), **said}
+    command = [sys.executable, "-m", "pytest", *PLUGIN, "--rewarm-autotune-load", str(LOAD_OF[OTHER]), "test_starts.py"]
+    done = subprocess.run(command, cwd=suite, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert keys(suite / "inner.pb") == keys(LOAD_OF[ONE])
+
+
 @pytest.mark.campaign
 def test_a_worker_that_dies_leaves_what_it_had(suite: Path) -> None:
     (suite / "test_z.py").write_text("import os\n\ndef test_dies():\n    os.kill(os.getpid(), 9)\n")

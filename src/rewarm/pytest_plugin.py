@@ -10,7 +10,8 @@ nothing else is imported and no hook stays.
     --rewarm-autotune-load FILE|DIR   results for XLA: files and folders of XLA's, lock files, cache directories
     --rewarm-autotune-dump FILE       what was loaded and what was tuned is added to this file at the end
 
-Under pytest-xdist each worker has a place of its own and the controller gathers. Each of several machines that share
+Under pytest-xdist each worker has a place of its own and the controller gathers. A pytest that a test starts with these
+options has a run, a report and a dump of its own. Each of several machines that share
 the tests dumps a file of its own; `rewarm autotune merge` makes one of them. Paths as in Bazel's tests
 (TEST_WORKSPACE/..., TEST_UNDECLARED_OUTPUTS_DIR/..., $(execpath ...)) are understood.
 """
@@ -61,7 +62,7 @@ def _begun(config: pytest.Config, load: str | None, dump: str | None) -> _Tuning
     try:
         target = _path(config, dump, environment, is_input=False) if dump else None
         source = _path(config, load, environment, is_input=True) if load else None
-        run = in_tests.joined_or_begun(settings.xla_flags(), source)
+        run = in_tests.joined_or_begun(settings.xla_flags(), source, _xdist(environment))
         config.add_cleanup(run.end)
         if target is not None and not run.is_worker:
             run.refuse_dump(target)
@@ -74,6 +75,11 @@ def _begun(config: pytest.Config, load: str | None, dump: str | None) -> _Tuning
     jax = "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"
     patch.setenv(jax, xla_flags.xla_caches_of_jax(environment.get(jax)))
     return _Tuning(run, source, target, _cache_in_force(environment) if target else "")
+
+
+def _xdist(environment: dict[str, str]) -> str:
+    """The run of pytest-xdist that this process, or one above it, is a worker of; "" for none."""
+    return environment.get("PYTEST_XDIST_TESTRUNUID", "") if environment.get("PYTEST_XDIST_WORKER") else ""
 
 
 def _cache_in_force(environment: dict[str, str]) -> str:

@@ -51,13 +51,14 @@ def entry_of(
     on = on or device()
     config = config or config_of(one)
     name = config.WhichOneof("config")
-    backend = backend or {"triton": "TRITON", "gemm": "CUBLASLT_FISSION"}.get(name, "BLOCK_LEVEL_EMITTER")
+    of_fields = {"triton": "TRITON", "gemm": "CUBLASLT_FISSION", "algorithm": "CUDNN"}
+    backend = backend or of_fields.get(name, "BLOCK_LEVEL_EMITTER")
     if family is Family.NEW:
         versions = keys.codegen_versions(build(), on)
         told = Versions(codegen=keys.codegen_version(versions), backend=versions[backend])
         return TuningEntry(family, on.fingerprint, one.fingerprint, backend, config.SerializeToString(), told)
     result = message_class("xla.AutotuneResult")()
-    if name in ("triton", "gemm"):
+    if name in of_fields:
         getattr(result, name).CopyFrom(getattr(config, name))
     else:
         result.other.name = backend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +102,36 @@ def sharded(devices: list[Any]) -> Iterator[Any]:
     rows = NamedSharding(mesh, PartitionSpec("data"))
     batch = jax.ShapeDtypeStruct((1024 * len(devices), 1024), jnp.bfloat16, sharding=rows)
     yield "step", jax.jit(lambda w, x: jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)), (shape(1024, 1024), batch)
+
+
+def elsewhere() -> Iterator[Any]:
+    """As one writes it for a run, where `jax.devices()` are the GPUs: here they are this process's own."""
+    mesh = jax.make_mesh((len(jax.devices()),), ("data",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    yield "step", mlp, (jax.ShapeDtypeStruct((SIZE, SIZE), jnp.bfloat16, sharding=rows),) * 2
+
+
+def partly_elsewhere() -> Iterator[Any]:
+    yield from small()
+    yield from elsewhere()
+
+
+def jitted_elsewhere() -> Iterator[Any]:
+    here = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+    function = jax.jit(lambda p, q: jnp.tanh(p @ q), in_shardings=(here, here))
+    yield "step", function, (shape(SIZE, SIZE), shape(SIZE, SIZE))
+
+
+def leaves() -> Iterator[Any]:
+    yield from small()
+    sys.exit(0)
+
+
+def same_key() -> Iterator[Any]:
+    """Two products that differ in a constant alone, which no key's text has."""
+    arguments = (shape(SIZE, SIZE), shape(SIZE, SIZE))
+    for name, factor in (("one", 0.3), ("other", 0.7)):
+        yield name, jax.jit(lambda p, q, factor=factor: jnp.tanh(p @ q) * factor), arguments
 
 
 def transformer() -> Iterator[Any]:

@@ -32,6 +32,7 @@ from rewarm.remote.guard import Guarded
 from rewarm.remote.opening import open_blobs
 from rewarm.sharing import Namespaces, Remotes, RemoteTier, Uploads, bundle, sync, tuning
 from rewarm.sharing.housekeeping import Bounds, collect
+from rewarm.sharing.made import Made
 from rewarm.store import LocalStore
 from rewarm.trust import Keyring, Posture
 from shared_remotes import HttpCache, a_key, blob_of, folder_tier, http_cache
@@ -57,7 +58,7 @@ class Host:
 
         def keep(found: tuple[TuningEntry, ...]) -> None:
             key, data = batches.sealed(self.place, found, producer=PRODUCER)
-            batches.keep(self.store, self.place, key, data, made=True)
+            batches.keep(self.store, self.place, key, data, made=Made(self.store.root).add)
             keys.append(key)
 
         self.place.add(entries)
@@ -431,7 +432,7 @@ def test_what_serves_a_build_comes_back_when_it_runs_again(here: Host) -> None:
 def test_sync_takes_results_and_their_hints_along(here: Host, there: Host, tmp_path: Path) -> None:
     key = here.keep(new_entry())
     tier = folder_tier(tmp_path / "remote", MINE)
-    assert [one.problem for one in sync.push(here.store, tier, [key])] == [None]
+    assert [one.problem for one in sync.push(here.store, tier, [key], made=Made(here.store.root))] == [None]
     assert there.fetch(folder_tier(tmp_path / "remote", MINE)) == 1
     third = Host(tmp_path / "third")
     assert [one.problem for one in sync.pull(third.store, tier)] == [None]
@@ -440,9 +441,25 @@ def test_sync_takes_results_and_their_hints_along(here: Host, there: Host, tmp_p
 
 def test_a_bundle_takes_results_along(here: Host, there: Host, tmp_path: Path) -> None:
     key = here.keep(new_entry(), new_one(1, 0))
-    bundle.save(tmp_path / "b.zip", here.store, [key], MINE, others=True)
+    bundle.save(tmp_path / "b.zip", here.store, [key], MINE, made=None)
     assert [one.outcome for one in bundle.load(tmp_path / "b.zip", there.store, MINE, Posture.REQUIRE)] == ["stored"]
     words = [sys.executable, "-m", "rewarm", "autotune", "ls", "--dir", str(there.store.root)]
     said = execute(words, env=clean_environment(), cwd=tmp_path).out
     assert "1 entry of the cache directory with results for it; the next compile" in said, "they are in no place yet"
     assert batches.absorb(there.store, there.place, set()) == 2
+
+
+def test_results_that_come_from_afar_go_on_to_a_nearer_remote(here: Host, there: Host, tmp_path: Path) -> None:
+    """With the signature that they have, and the hint by which others find them."""
+    theirs = folder_tier(tmp_path / "far", Keyring(a_key("theirs"), []))
+    trusting = Keyring(a_key("mine"), [a_key("theirs").public])
+    near, far = (folder_tier(tmp_path / name, trusting) for name in ("near", "far"))
+    key = here.keep(new_entry())
+    here.send(key, theirs)
+    remotes = there.remotes(near, far)
+    came: dict[str, bytes] = {}
+    assert remotes.fetch_results(there.place.name, [], came.update).wait(20)
+    assert list(came) == [key]
+    assert remotes.uploads.drain(20) == 0
+    assert blob_of(tmp_path / "near", key).read_bytes() == blob_of(tmp_path / "far", key).read_bytes()
+    assert tuning.known_there(near, "main", there.place.name) == [key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -19,7 +20,7 @@ from tuning_many import fusion_of, legacy_one, new_one
 from tuning_samples import NEW, OLD, SAMPLES, legacy_entry, target, triton_result
 
 from conftest import Run, clean_environment, execute
-from rewarm.autotune import lock, lock_file
+from rewarm.autotune import lock, lock_file, outputs, pruning
 from rewarm.autotune.formats import (
     BUILDS,
     Family,
@@ -31,10 +32,12 @@ from rewarm.autotune.formats import (
     files,
     fusion_path,
     read,
+    serialised,
     validate,
     with_keys,
     write,
 )
+from rewarm.autotune.formats.protobuf import message_class
 from rewarm.autotune.locating import place_of
 from rewarm.autotune.merging import merge
 from rewarm.autotune.selecting import codegens
@@ -431,6 +434,126 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     done = autotune("merge", DOT / "new_dir", "-o", file, "--to", "new-dir", "--force")
     assert (done.code, "is no folder" in done.err) == (1, True)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "out.pb"]
+
+
+# Anybody's files with XLA's ending, whose first words XLA's files have, too.
+ANYBODYS = {
+    "version.textproto": b'version: "1.2"\nlayers: 3\n',
+    "optimizer.textproto": b'algorithm: "adam"\nlr: 0.1\n',
+    "kv.textproto": b'key: "a"\nvalue: "b"\n',
+    "model.textproto": b'model { name: "bert" }\n',
+    "results.textproto": b"version: 3\n",
+    "timing.textproto": b"run_time { seconds: 3 }\n",
+    "note.textproto": b"",
+    "json.textproto": b'{"a": 1}\n',
+    "torn.textproto": b"triton { block_m: 64\n",
+    f"{H200.fingerprint}/weights.pb": b"\x0a\x03abc",
+    f"{H200.fingerprint}/empty.pb": b"",
+}
+
+
+def folder_with(path: Path, name: str) -> Path:
+    """A folder of results, and one file of anybody's in it."""
+    source = MLP / ("legacy_dir" if "/" not in name else "new_dir")
+    shutil.copytree(source, path, copy_function=shutil.copyfile)
+    (path / name).write_bytes(ANYBODYS[name])
+    return path
+
+
+@pytest.mark.parametrize("name", ANYBODYS)
+def test_what_is_not_a_tuning_file_beyond_doubt_is_never_removed(name: str, tmp_path: Path) -> None:
+    """A folder that has such a file is not replaced, by any command, and pruning leaves the file alone."""
+    folder = folder_with(tmp_path / "folder", name)
+    before = snapshot(folder)
+    plan = pruning.plan(read(folder), builds=[BUILDS[-1]], devices=[H200])
+    assert not [one for one in plan.dropped if one.path.endswith(name)]
+    assert {one.source.path for one in plan.kept}.isdisjoint({str(folder / name)})
+    entries = list(read(MLP / "new_load.pb").entries)
+    with pytest.raises(outputs.OutputError, match="is no tuning file"):
+        outputs.write_whole(entries, folder, Format.NEW_DIRECTORY, force=True)
+    assert snapshot(folder) == before
+
+
+def test_the_commands_leave_such_files_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(MLP / "legacy_dir", folder, copy_function=shutil.copyfile)
+    for name, data in ANYBODYS.items():
+        if "/" not in name:
+            (folder / name).write_bytes(data)
+    torn = folder / f"{'A' * 43}.textproto"
+    torn.write_bytes(b"triton { block_m: 64")
+    before = snapshot(folder)
+    cache = cache_with(tmp_path / "cache", [new_one(0, 0)])
+    for words in (
+        ("merge", MLP / "new_dir"),
+        ("convert", MLP / "new_load.pb"),
+        ("export", "--dir", cache),
+    ):
+        done = autotune(*words, "-o", folder, "--to", "new-dir", "--force")
+        assert (done.code, "is no tuning file" in done.err) == (1, True)
+    assert snapshot(folder) == before
+    done = autotune("prune", folder)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "removed 1 entries and files; 2 stay")
+    assert snapshot(folder) == {name: data for name, data in before.items() if name != torn.name}
+
+
+def test_a_torn_file_of_xlas_own_name_is_replaced_with_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(MLP / "new_dir", folder, copy_function=shutil.copyfile)
+    (folder / H200.fingerprint / f"{'7' * 32}.pb").write_bytes(b"\x0a\xff")
+    (folder / f"{'A' * 43}.textproto").write_bytes(b"")
+    assert autotune("merge", DOT / "new_dir", "-o", folder, "--force").code == 0
+    assert snapshot(folder) == snapshot(DOT / "new_dir")
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.pb", f"{'A' * 43}.textproto"])
+def test_a_json_file_is_said_to_be_foreign(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(json.dumps({"model": "words enough to look like anything at all", "b": [1, 2]}))
+    in_folder = [tmp_path] if name.endswith(".textproto") else []  # of XLA's own name there
+    for path in (tmp_path / name, *in_folder):
+        done = autotune("validate", path)
+        assert done.code == 1
+        assert "foreign" in done.out
+        assert "as JSON does" in done.out
+
+
+def test_keys_that_cannot_be_read_or_say_nothing_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "torn.pb").write_bytes((MLP / "legacy_load.pb").read_bytes()[:-3])
+    for keys, says in ((tmp_path / "torn.pb", "of --keys cannot be read"), (MLP / "legacy_dir", "found none in")):
+        done = autotune("convert", MLP / "legacy_dir", "-o", tmp_path / "out.pb", "--keys", keys)
+        assert (done.code, says in done.err) == (1, True), done.err
+    assert not (tmp_path / "out.pb").exists()
+
+
+@pytest.mark.parametrize("route", ["file", "place", "import", "lock", "written lock"])
+def test_a_size_without_a_bound_comes_to_xla_by_no_route(route: str, tmp_path: Path) -> None:
+    """It would end the process, or a compile would not end."""
+    config = message_class("xla.autotuner.BackendConfig")(triton=triton_result(num_stages=1000).triton)
+    entry = replace(new_one(0, 0), config=config.SerializeToString(deterministic=True))
+    path = put(tmp_path / "all.pb", [entry], Format.NEW_BINARY)
+    if route == "file":
+        done = autotune("validate", path)
+        assert (done.code, "num-stages" in done.out) == (1, True)
+    elif route == "place":
+        root = cache_with(tmp_path / "cache", [new_one(0, 0)])
+        place = place_of(root, "jax-0.12.0.1", H200.text, Family.NEW)
+        (file,) = place.directory.rglob("*.pb")
+        file.write_bytes(serialised(entry))
+        prepared = place.prepare()
+        assert (prepared.entries, len(prepared.aside), "num-stages" in prepared.aside[0]) == (0, 1, True)
+    elif route == "import":
+        done = autotune("import", path, "--dir", tmp_path / "cache", "--for-build", "jax-0.12.0.1")
+        assert done.code == 1
+        assert "num-stages" in done.err + done.out
+    elif route == "lock":
+        done = autotune("lock", path, "--target", "h200", "--jax", "0.12.0.1", "-o", tmp_path / "a.lock")
+        assert (done.code, (tmp_path / "a.lock").exists()) == (1, False)
+    else:
+        text = lock_file.written(lock.pinned([new_one(0, 0)], H200, "0.12.0.1"))
+        changed = re.sub(r"num_stages: \d+", "num_stages: 1000", text)
+        assert changed != text
+        found = lock.findings(lock_file.parsed(changed.encode(), tmp_path / "a.lock"), BUILDS[-1])
+        assert [one.code for one in found] == ["num-stages"]
 
 
 def test_a_broken_input_writes_nothing_unless_it_may_be_left_out(tmp_path: Path) -> None:

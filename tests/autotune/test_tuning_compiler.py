@@ -5,7 +5,10 @@ Each JAX with a CUDA plugin runs these, with the formats that its build has.
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,9 +31,10 @@ from compiler_entries import (
 )
 
 import cuda_compile_child
+from conftest import first
 from cuda_compilers import Compiler, ask_child, compiled, jax_version
 from rewarm.autotune import lock, lock_file, targets
-from rewarm.autotune.coverage import Needed, directory_format
+from rewarm.autotune.coverage import Needed, Reader, Reason, State, Verdict, directory_format, judge
 from rewarm.autotune.formats import (
     Family,
     Format,
@@ -46,6 +50,7 @@ from rewarm.autotune.formats import (
 from rewarm.autotune.formats.protobuf import message_class
 from rewarm.autotune.formats.writing import fusion_path
 from rewarm.autotune.locating import place_of
+from rewarm.autotune.sources import load
 from rewarm.jax_adapter.lookups import Lookups, lookups
 
 pytest_plugins = ("compiler_fixtures",)
@@ -59,26 +64,36 @@ def kernels(path: Path) -> dict[str, str]:
     return {"xla_gpu_kernel_cache_file": str(path)} if build().minor >= (0, 10) else {}
 
 
-def test_every_route_gives_the_machine_code_of_its_entry(compiler: Compiler, asked: Lookups, tmp_path: Path) -> None:
+def asked_for(compiler: Compiler, gpu: str) -> list[Needed]:
+    """What the compiler looks up for one program on a described GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in compiler.environment().items():
+            patch.setenv(variable, value)
+        found = lookups(PLAN, targets.description(gpu, jax_version()), build(), build().default, only=["dot_tanh:1024"])
+    return needed(found, "dot_tanh:1024")
+
+
+@pytest.mark.parametrize("gpu", first(1, ["h200", "a100", "h100", "b200"]))
+def test_every_route_gives_the_machine_code_of_its_entry(compiler: Compiler, gpu: str, tmp_path: Path) -> None:
     """Each format of the build, a lock file and a managed place: accepted, obeyed, and one cubin by all."""
-    fusions = needed(asked, "dot_tanh:1024")
+    fusions, on = asked_for(compiler, gpu), device(gpu)
     default = build().default
     paths: dict[str, tuple[Path | None, Family]] = {"nothing": (None, default)}
     for form in sorted(build().formats):
-        entries = [entry_of(one, form.family) for one in fusions]
-        assert validate(entries, build=build(), device=device()) == []
+        entries = [entry_of(one, form.family, on) for one in fusions]
+        assert validate(entries, build=build(), device=on) == []
         paths[form.value] = written(entries, form, tmp_path), form.family
-    entries = [entry_of(one, default) for one in fusions]
-    text = lock_file.written(lock.pinned(entries, device(), jax_version()))
+    entries = [entry_of(one, default, on) for one in fusions]
+    text = lock_file.written(lock.pinned(entries, on, jax_version()))
     paths["a lock"] = lock_file.parsed(text.encode(), Path("tuning.lock")).for_xla(tmp_path / "locks"), default
     (tmp_path / "cache").mkdir()
-    place = place_of(tmp_path / "cache", f"jax-{jax_version()}", device().text, default)
+    place = place_of(tmp_path / "cache", f"jax-{jax_version()}", on.text, default)
     place.add(entries)
     directory = place.prepare().directory
     assert directory is not None
     paths["a place"] = directory, default
     tiles = {"block_m": 32, "block_n": 128, "num_stages": 2}
-    other = [entry_of(one, default, config=config_of(one, **tiles)) for one in fusions]
+    other = [entry_of(one, default, on, config_of(one, **tiles)) for one in fusions]
     paths["other tiles"] = written(other, directory_format(default), tmp_path / "other"), default
 
     def one(named: tuple[str, tuple[Path | None, Family]]) -> dict[str, Any]:
@@ -88,7 +103,7 @@ def test_every_route_gives_the_machine_code_of_its_entry(compiler: Compiler, ask
         (answer,), done = compiled(
             compiler,
             tmp_path,
-            targets.description("h200", jax_version()),
+            targets.description(gpu, jax_version()),
             [{"program": "dot_tanh:1024", "options": said, "code": True}],
         )
         assert not answer["error"], (route, answer["error"], done.err[-2000:])
@@ -146,14 +161,10 @@ def test_new_keys_are_those_that_xla_looks_up(compiler: Compiler, kinds: tuple[A
 
 @pytest.mark.parametrize("name", ["a100", "h100", "b200"])
 def test_other_described_gpus_take_entries_too(compiler: Compiler, name: str, tmp_path: Path) -> None:
-    on, target = device(name), targets.description(name, jax_version())
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in compiler.environment().items():
-            patch.setenv(variable, value)
-        found = lookups(PLAN, target, build(), build().default, only=["dot_tanh:1024"])
+    on, target, found = device(name), targets.description(name, jax_version()), asked_for(compiler, name)
     compiles = []
     for number, family in enumerate(families()):
-        entries = [entry_of(one, family, on) for one in needed(found, "dot_tanh:1024")]
+        entries = [entry_of(one, family, on) for one in found]
         path = written(entries, directory_format(family), tmp_path / str(number))
         compiles.append({"program": "dot_tanh:1024", "options": options(path, family)})
     # A build of both families has a table for each.
@@ -265,6 +276,33 @@ def test_warps_that_end_xlas_process_are_found_first(compiler: Compiler, asked: 
     assert (done.code and not answers) or answers[0]["error"], "it compiles by now: the rule can go"
 
 
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"block_m": 1 << 31}, "tile-size"),
+        pytest.param({"num_stages": 1000}, "num-stages", marks=pytest.mark.campaign),
+    ],
+)
+def test_sizes_that_end_xlas_process_or_never_end_are_found_first(
+    fields: dict[str, int], code: str, compiler: Compiler, asked: Lookups, tmp_path: Path
+) -> None:
+    (one,) = needed(asked, "dot_tanh:1024")
+    entry = entry_of(one, build().default, config=config_of(one, **fields))
+    assert [finding.code for finding in validate([entry], build=build())] == [code]
+    path = written([entry], directory_format(build().default), tmp_path)
+    compiles = [{"program": "dot_tanh:1024", "options": options(path, build().default)}]
+    asking = json.dumps({"target": targets.description("h200", jax_version()), "compiles": compiles})
+    command = [sys.executable, "-W", "ignore", cuda_compile_child.__file__, asking]
+    try:
+        done = subprocess.run(
+            command, env=compiler.environment(), cwd=tmp_path, capture_output=True, timeout=45, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    assert not answers or answers[0]["error"], "it compiles by now: the bound can be looked at again"
+
+
 def test_a_torn_file_costs_performance_in_silence_and_a_place_moves_it_aside(
     compiler: Compiler, asked: Lookups, tmp_path: Path
 ) -> None:
@@ -302,6 +340,44 @@ def test_a_librarys_result_on_a_triton_fusion_is_found_first(
     assert not answer["calls"]
     findings = validate(read(path), build=build(), device=device(), fusions={one.fingerprint: one.text})
     assert [finding.code for finding in findings if finding.severity is Severity.ERROR] == ["backend-of-other-fusion"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "backend", "on_product"),
+    [
+        ({"algorithm": {"algo_id": 1}}, "CUDNN", False),
+        pytest.param({"native_emitter": {"type": 4}}, "NATIVE_EMITTER", False, marks=pytest.mark.campaign),  # reduction
+        pytest.param({"native_emitter": {}}, "NATIVE_EMITTER", True, marks=pytest.mark.campaign),
+    ],
+)
+def test_a_backend_that_xla_does_not_offer_for_a_fusion_is_found_first(
+    fields: dict[str, Any], backend: str, on_product: bool, compiler: Compiler, asked: Lookups, tmp_path: Path
+) -> None:
+    """XLA takes it in silence, whatever it then does to the program."""
+    family, fusions = build().default, needed(asked, "mlp:1024")
+    if build().minor < (0, 10):
+        pytest.skip(f"JAX {jax_version()} looks up no fusion that is not for Triton")
+    if on_product and family is Family.LEGACY:
+        pytest.skip("a legacy key does not have the kind of its fusion")
+    wrong = next(one for one in fusions if ("__triton_gemm" in one.text) is on_product and "reduce(" not in one.text)
+    config = message_class("xla.autotuner.BackendConfig")(**fields)
+    entries = [entry_of(one, family) for one in fusions if one is not wrong]
+    entries.append(entry_of(wrong, family, config=config, backend=backend))
+    path = written(entries, directory_format(family), tmp_path)
+    asking = [{"program": "mlp:1024", "options": options(path, family)}]
+    (answer,), _ = compiled(compiler, tmp_path, targets.description("h200", jax_version()), asking)
+    assert not answer["error"], "it is refused by now: the rule can be looked at again"
+    known = ((device().legacy, one.legacy, build().entry_version) for one in fusions)
+    reading = read(path)
+    named = replace(reading, entries=with_keys(reading.entries, known))
+    findings = validate(named, build=build(), device=device(), fusions={one.fingerprint: one.text for one in fusions})
+    assert [one.code for one in findings if one.severity is Severity.ERROR] == ["backend-of-other-fusion"]
+    (verdict,) = [one for one in judged(fusions, path, family) if one.needed is wrong]
+    assert (verdict.state, verdict.reason) == (State.STALE, Reason.CORRUPT)
+
+
+def judged(fusions: list[Needed], path: Path, family: Family) -> tuple[Verdict, ...]:
+    return judge(fusions, list(load([path])), Reader(build(), device(), family)).verdicts
 
 
 @pytest.mark.parametrize("family", list(Family))

@@ -29,9 +29,9 @@ from compiler_entries import (
 )
 
 from conftest import execute
-from cuda_compilers import Compiler, compiled, jax_version
-from rewarm.autotune import states, targets, xla_flags
-from rewarm.autotune.coverage import Reader, Reason, State, Verdict, directory_format, judge
+from cuda_compilers import Compiler, ask_child, compiled, jax_version
+from rewarm.autotune import lock_file, states, targets, xla_flags
+from rewarm.autotune.coverage import Needed, Reader, Reason, State, Verdict, directory_format, judge
 from rewarm.autotune.formats import Family, Format, TuningEntry, Versions, read, validate
 from rewarm.autotune.sources import load
 from rewarm.jax_adapter.lookups import Lookups
@@ -39,6 +39,8 @@ from rewarm.jax_adapter.lookups import Lookups
 pytest_plugins = ("compiler_fixtures",)
 pytestmark = pytest.mark.contract
 
+PLANS = Path(__file__).with_name("coverage_plans.py")
+WHOLE = {Family.LEGACY: Format.LEGACY_TEXT, Family.NEW: Format.NEW_TEXT}
 PROGRAM = "dot_tanh:1024"
 DETERMINISTIC = "xla_gpu_deterministic_ops"
 # From here on Triton's backend is off where operations must be deterministic.
@@ -228,3 +230,31 @@ def test_for_a_described_device_xla_writes_nothing(compiler: Compiler, asked: Lo
     assert not answer["error"]
     assert list(folder.rglob("*")) == []
     assert not dump.exists()
+
+
+@pytest.mark.parametrize("family", [Family.LEGACY, pytest.param(Family.NEW, marks=pytest.mark.campaign)])
+def test_fusions_that_differ_in_a_constant_alone_share_a_key(
+    family: Family, compiler: Compiler, tmp_path: Path
+) -> None:
+    """So one result decides for both, in a file, a lock and `check`: there is no second one to lack or to lose."""
+    if family not in families():
+        pytest.skip(f"JAX {jax_version()} has no {family} formats")
+    plan, flags = f"{PLANS}:same_key", family_flag(family)
+    found, _ = ask_child(compiler, plan, tmp_path, flags)
+    names = [Needed(text, legacy, name, ()).fusion(family) for text, legacy, name in found]
+    fusions = {one.fusion(family): one for one in (Needed(text, legacy, name, ()) for text, legacy, name in found)}
+    assert [name for name in fusions if names.count(name) == 2], names  # of each program one
+    path = written([entry_of(one, family) for one in fusions.values()], WHOLE[family], tmp_path)
+    assert validate(read(path), build=build(), device=device()) == []
+    command = [sys.executable, "-W", "ignore", "-m", "rewarm", "autotune"]
+    given = " ".join(f"--{name}={str(value).lower()}" for name, value in flags.items())
+    environment, more = compiler.environment(XLA_FLAGS=given), ("--target", "h200", "--json")
+    done = execute([*command, "check", plan, "--cache", str(path), *more], env=environment, cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    told = json.loads(done.out)
+    assert (told["complete"], told["surplus"], told["counts"]["covered"]) == (True, [], len(fusions))
+    assert ["one", "other"] in [one["programs"] for one in told["fusions"]]
+    lock = [*command, "lock", plan, str(path), "-o", str(tmp_path / "a.lock"), *more]
+    done = execute(lock, env=environment, cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    assert len(lock_file.read(tmp_path / "a.lock").entries) == len(fusions)

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from tuning_samples import NEW, PROGRAMS, json_of, target
 
+from rewarm.autotune import targets
 from rewarm.autotune.formats import BUILDS, TuningFormatError, build_of, device_of_legacy, device_of_target, keys
 from rewarm.autotune.formats.farmhash import fingerprint64, fingerprint128
+
+ROOT = Path(__file__).parents[2]
 
 H200 = "CUDA: 9.0, Cores: 132, GPU clock: 1.98 GHz, Memory bandwidth: 4800 GB/s, L2 cache: 50 MB"
 
@@ -49,6 +52,12 @@ def test_a_described_device_has_the_text_that_the_compiler_had(name: str) -> Non
     assert device.legacy == json_of(NEW / "dot_tanh_64x64", "legacy_keys.json")[0][0]
     assert device_of_legacy(device.legacy).fingerprint == device.fingerprint
     assert "H200" in device.name
+
+
+def test_the_page_names_every_gpu_that_is_described() -> None:
+    text = " ".join((ROOT / "docs" / "autotuning.md").read_text().split())
+    *most, last = (f"`{name}`" for name in targets.names())
+    assert f"The names {', '.join(most)} and {last} stand for" in text
 
 
 def test_other_devices() -> None:

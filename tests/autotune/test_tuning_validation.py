@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tuning_samples import BODY, NEW, PROGRAMS, files_of, json_of, legacy_entry, new_entry, target, triton_result
 
+from rewarm.autotune import lock
 from rewarm.autotune.formats import (
     BUILDS,
     Build,
@@ -29,9 +30,14 @@ from rewarm.autotune.formats import (
     with_keys,
     write,
 )
+from rewarm.autotune.formats.hlo import fusion_text
 from rewarm.autotune.formats.protobuf import Message, message_class
 
 LOOP = "{\n  tmp_0 = f32[8]{0} parameter(0)\n  ROOT tmp_1 = f32[8]{0} tanh(f32[8]{0} tmp_0)\n}"
+REDUCTION = (
+    "{\n  tmp_0 = f32[8]{0} parameter(0)\n  tmp_1 = f32[] constant(0)\n"
+    "  ROOT tmp_2 = f32[] reduce(f32[8]{0} tmp_0, f32[] tmp_1), dimensions={0}, to_apply={...}\n}"
+)
 CONVOLUTION = (
     "{\n  tmp_0 = f32[8]{0} parameter(0)\n"
     "  ROOT tmp_1 = f32[8]{0} convolution(f32[8]{0} tmp_0, f32[8]{0} tmp_0), window={}\n}"
@@ -62,6 +68,10 @@ def block(**fields: Any) -> Message:
 def other(name: str, held: Message, kind: str = "xla.autotuner.BackendConfig") -> Message:
     packed = {"type_url": f"type.googleapis.com/{kind}", "value": held.SerializeToString()}
     return result(other={"name": name, "config": packed})
+
+
+def native(**fields: Any) -> Message:
+    return config(native_emitter=fields)
 
 
 def legacy(made: Message, fusion: str = BODY) -> TuningEntry:
@@ -101,6 +111,38 @@ def test_sound_entries_have_no_findings() -> None:
         (new_entry(block(num_warps=5), backend="BLOCK_LEVEL_EMITTER"), "num-warps", "5"),
         (new_entry(block(output_tiles=[{"sizes": [0]}]), backend="BLOCK_LEVEL_EMITTER"), "block-size", "0"),
         (legacy(other("BLOCK_LEVEL_EMITTER", block(num_warps=7)), LOOP), "num-warps", "7"),
+        # Sizes that end the process, or that make a compile of minutes, or one without an end.
+        (legacy(triton_result(block_m=1 << 31)), "tile-size", "2147483648 x 64"),
+        (new_entry(config(triton=triton_result(block_n=1 << 40).triton)), "tile-size", f"64 x {1 << 40}"),
+        (legacy(triton_result(block_m=256, block_n=256, num_warps=2)), "tile-size", "256 x 256"),
+        (legacy(triton_result(block_k=1 << 31)), "tile-size", f"(64 + 64) x {1 << 31}"),
+        (legacy(triton_result(num_stages=33)), "num-stages", "33"),
+        (legacy(triton_result(num_stages=10**9)), "num-stages", "1000000000"),
+        (legacy(triton_result(num_ctas=32)), "num-ctas", "32"),
+        (legacy(triton_result(split_k=1 << 20)), "split-k", "1048576"),
+        (legacy(triton_result(group_size=-1)), "negative", "-1"),
+        (new_entry(block(num_stages=100000), backend="BLOCK_LEVEL_EMITTER"), "num-stages", "100000"),
+        (new_entry(block(num_ctas=64), backend="BLOCK_LEVEL_EMITTER"), "num-ctas", "64"),
+        (new_entry(block(num_tiles_per_pid=-5), backend="BLOCK_LEVEL_EMITTER"), "negative", "-5"),
+        (
+            new_entry(block(output_tiles=[{"sizes": [1024, 1024]}], num_warps=32), backend="BLOCK_LEVEL_EMITTER"),
+            "tile-size",
+            "1024 x 1024",
+        ),
+        (
+            new_entry(block(output_tiles=[{"sizes": [2, 64, 64, 9]}]), backend="BLOCK_LEVEL_EMITTER"),  # padded to 16
+            "tile-size",
+            "2 x 64 x 64 x 9",
+        ),
+        (
+            new_entry(block(output_tiles=[{"sizes": [1 << 62] * 100_000}]), backend="BLOCK_LEVEL_EMITTER"),
+            "tile-size",
+            " x ...",
+        ),
+        (new_entry(native(unroll_factor=-3), backend="NATIVE_EMITTER"), "unroll-factor", "-3"),
+        (new_entry(native(unroll_factor=3), backend="NATIVE_EMITTER"), "unroll-factor", "3"),
+        (new_entry(native(unroll_factor=1 << 20), backend="NATIVE_EMITTER"), "unroll-factor", "1048576"),
+        (new_entry(native(type=99), backend="NATIVE_EMITTER"), "emitter-type", "99"),
         (legacy(result(failure={"kind": 2, "msg": "wrong"})), "failure-only", "only a failure: wrong"),
         (legacy(result()), "no-config", "none of those that are known"),
         (legacy(result(run_time={"seconds": 1})), "no-config", "none of those that are known"),
@@ -128,6 +170,29 @@ def test_an_entry_that_xla_would_not_bear(entry: TuningEntry, code: str, found: 
     said = [finding for finding in validate([entry]) if finding.severity is Severity.ERROR]
     assert [finding.code for finding in said] == [code]
     assert found in said[0].found
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        # The largest that XLA's searches and lists for its targets have, and what follows from a device's figures.
+        triton_result(block_m=128, block_n=256, block_k=64, num_stages=4, num_warps=4).triton,
+        triton_result(block_m=256, block_n=256, block_k=128, num_stages=3, num_warps=8).triton,
+        triton_result(block_m=256, block_n=256, block_k=256, num_stages=1, num_warps=4).triton,
+        triton_result(block_m=16, block_n=8192, block_k=16, num_stages=5, num_warps=32).triton,
+        triton_result(block_m=4, block_n=16, block_k=1024, num_stages=2, num_warps=1).triton,
+        triton_result(block_m=512, block_n=512, block_k=128, num_stages=1, num_warps=16).triton,
+        triton_result(num_ctas=16, num_stages=16, group_size=8).triton,
+        block(output_tiles=[{"sizes": [1, 65536]}], num_warps=16).block_level,
+        block(output_tiles=[{"sizes": [64, 256]}, {"sizes": [64]}]).block_level,
+        native(type=1, unroll_factor=16).native_emitter,
+        native().native_emitter,
+    ],
+)
+def test_what_a_tuner_may_find_is_within_the_bounds(made: Message) -> None:
+    kinds = {"TritonGemmKey": ("triton", "TRITON"), "BlockLevelFusionConfig": ("block_level", "BLOCK_LEVEL_EMITTER")}
+    field, backend = kinds.get(made.DESCRIPTOR.name, ("native_emitter", "NATIVE_EMITTER"))
+    assert validate([new_entry(config(**{field: made}), backend=backend)]) == []
 
 
 @pytest.mark.parametrize(
@@ -168,6 +233,15 @@ def test_an_entry_that_should_be_looked_at(entry: TuningEntry, code: str) -> Non
         (other("BLOCK_LEVEL_EMITTER", block()), BODY, True),
         (other("NATIVE_EMITTER", config(native_emitter={})), LOOP, True),
         (triton_result(), "nothing that can be told", True),
+        (result(algorithm={"algo_id": 1}), LOOP, False),
+        (other("CUDNN", config(algorithm={"algo_id": 1})), LOOP, False),
+        (other("CUSTOM_KERNEL_FISSION", config(gemm={"algorithm": 1})), LOOP, False),
+        (other("NATIVE_EMITTER", native(type=1, unroll_factor=4)), LOOP, True),
+        (other("NATIVE_EMITTER", native(type=4)), LOOP, False),
+        (other("NATIVE_EMITTER", native(type=4)), REDUCTION, True),
+        (other("NATIVE_EMITTER", native(type=10)), REDUCTION, False),
+        (other("NATIVE_EMITTER", native(type=1)), CUDNN, False),
+        (other("CUBLASLT_FISSION", config(gemm={"algorithm": 1})), CUDNN, False),
     ],
 )
 def test_an_entry_of_the_wrong_backend_for_its_fusion(made: Message, fusion: str, fits: bool) -> None:
@@ -183,6 +257,38 @@ def test_a_new_entry_is_held_against_the_text_of_its_fusion_where_it_is_known() 
     assert codes(found) == ["backend-of-other-fusion"]
     assert "compiles something that is not meant" in found[0].expected
     assert validate([new_entry()], fusions={entry.fusion or "": text}) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "backend", "body", "kind", "fits"),
+    [
+        (native(type=1, unroll_factor=4), "NATIVE_EMITTER", LOOP, "kLoop", True),
+        (native(), "NATIVE_EMITTER", REDUCTION, "kInput", True),
+        (native(), "NATIVE_EMITTER", BODY, "kCustom", False),
+        (native(type=1), "NATIVE_EMITTER", BODY, "kLoop", True),
+        (config(triton=triton_result().triton), "TRITON", BODY, "kCustom", True),
+        (config(triton=triton_result().triton), "TRITON", BODY, "kLoop", False),
+        (config(algorithm={"algo_id": 1}), "CUDNN", LOOP, "kLoop", False),
+        (config(algorithm={"algo_id": 1}), "CUDNN", BODY, "kCustom", True),
+        (block(), "BLOCK_LEVEL_EMITTER", LOOP, "kLoop", True),
+    ],
+)
+def test_what_the_kind_of_a_fusion_tells(made: Message, backend: str, body: str, kind: str, fits: bool) -> None:
+    """A key of the new formats has it, and so has the line that a lock file has of it."""
+    entry, text = new_entry(made, backend=backend), fusion_text(body, kind)
+    for said in (text, lock.saying(text)):
+        found = validate([entry], fusions={entry.fusion or "": said})
+        assert codes(found) == ([] if fits else ["backend-of-other-fusion"]), said
+
+
+def test_a_backend_that_its_maker_did_not_have_is_passed_over_by_xla() -> None:
+    """The codegen version says which backends there were: with others it would be another one."""
+    made, means = config(tensor_ir={"tile_size": [8]}), {"build": build("0.12.0.1"), "device": target("h200")}
+    found = validate([new_entry(made, backend="TENSOR_IR")], **means)
+    assert codes(found, Severity.ERROR) == ["backend"]
+    assert "TRITON" in found[0].expected
+    of_other_flags = Versions(codegen="0" * 16)
+    assert codes(validate([new_entry(made, backend="TENSOR_IR", versions=of_other_flags)], **means)) == ["stale"]
 
 
 def test_a_file_of_another_version_and_duplicates(tmp_path: Path) -> None:

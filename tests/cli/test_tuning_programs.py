@@ -4,6 +4,7 @@ compiler, which reads them."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from conftest import Run, clean_environment, execute
 from cuda_compilers import Compiler, wanted
 from rewarm.autotune.formats import Family, Format, read, write
 from rewarm.autotune.locating import places
+from rewarm.autotune.places import PATIENCE_OF_PROGRAMS
+from rewarm.cli.autotune.programs import place_for
 from xla_like import COMPILES, SAMPLES, XLA_LIKE, dot_tanh
 
 ONE = SAMPLES / "jax_0_12_0_1" / "dot_tanh_64x64" / "new_load.pb"
@@ -78,6 +82,31 @@ def test_what_a_program_tunes_is_there_for_the_next_one(tmp_path: Path, tunes: s
     third = run(tmp_path, "--json", "--", sys.executable, tunes, str(ONE), str(OTHER), "")
     assert (third.out, told(third)["new"]) == ("tuned 0\n", 0)
     assert names(tmp_path)[:1] == ["3e9a8b"]
+
+
+@pytest.mark.campaign
+def test_a_program_waits_for_whoever_hangs_with_the_lock_no_longer_than_in_jax(tmp_path: Path, tunes: str) -> None:
+    """Neither before it starts nor, to gather, after it has ended; and nothing is lost."""
+    run(tmp_path, "--", sys.executable, tunes, str(ONE), "")
+    place = tmp_path / "cache" / "autotune" / NAME
+    shutil.rmtree(place / "xla")  # so that what the store has is to be added again
+    with (place / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        since = time.monotonic()
+        line = rewarm(tmp_path, "autotune", "env", "--dir", "cache", *H200)
+        assert (line.code, line.out.startswith("export XLA_FLAGS=")) == (0, True)
+        assert time.monotonic() - since < 4 * PATIENCE_OF_PROGRAMS
+        since = time.monotonic()
+        ran = run(tmp_path, "--", sys.executable, tunes, str(ONE), str(OTHER), "")
+        assert (ran.code, "was not gathered" in ran.err) == (0, True)
+        assert time.monotonic() - since < 4 * PATIENCE_OF_PROGRAMS
+    after = run(tmp_path, "--json", "--", sys.executable, tunes, "")
+    assert told(after)["results"] == 1 + len(read(OTHER).entries)
+
+
+def test_the_places_of_programs_have_a_programs_patience(tmp_path: Path) -> None:
+    place = place_for(str(tmp_path), "h200", False, "tensorflow-2.20", sys.executable)
+    assert place.patience == PATIENCE_OF_PROGRAMS == 5.0, "as the docs have it"
 
 
 def test_new_results_are_entries_of_the_store(tmp_path: Path, tunes: str) -> None:

@@ -4,8 +4,7 @@ Not promised: that a JAX before 0.11 tells it; its topologies do not say what th
 known here are left out: they are in no key, and may be in what the compiler decides.
 
 A topology of XLA:GPU's, serialised, is a PjRtTopologyDescriptionProto with a `GpuTopologyProto` inside, in which the
-field 8 is the `GpuTargetConfigProto`. Names by numbers: from topologies that the compilers of JAX 0.11.2 and 0.12.0.1
-made of descriptions whose values were known.
+field 8 is the `GpuTargetConfigProto`. Names by numbers: `identity.gpu_topology`.
 """
 
 from __future__ import annotations
@@ -16,44 +15,12 @@ from collections.abc import Iterator, Mapping
 from rewarm.autotune.formats import TuningFormatError
 from rewarm.autotune.formats.findings import Place, error
 from rewarm.identity import wire
+from rewarm.identity.gpu_topology import CAPABILITY_FIELDS, CONFIG_FIELDS, INFO_FIELDS
 
 _ANY, _TARGET = 9, 8
 _INFO, _CAPABILITY = 1, 16
 
-_NUMBERS = {
-    1: "threads_per_block_limit",
-    2: "threads_per_warp",
-    3: "shared_memory_per_block",
-    4: "shared_memory_per_core",
-    5: "threads_per_core_limit",
-    6: "core_count",
-    7: "fpus_per_core",
-    8: "block_dim_limit_x",
-    9: "block_dim_limit_y",
-    10: "block_dim_limit_z",
-    11: "memory_bandwidth",
-    12: "l2_cache_size",
-    13: "clock_rate_ghz",
-    14: "device_memory_size",
-    15: "shared_memory_per_block_optin",
-    18: "registers_per_core_limit",
-    19: "registers_per_block_limit",
-    37: "thread_dim_limit_x",
-    38: "thread_dim_limit_y",
-    39: "thread_dim_limit_z",
-    40: "device_address_bits",
-}
-_TEXTS = {
-    23: "driver_version",
-    25: "runtime_version",
-    26: "compile_time_toolkit_version",
-    27: "dnn_version",
-    30: "device_vendor",
-    31: "platform_version",
-    34: "name",
-}
-_OF_TARGET = {4: "platform_name", 7: "device_description_str"}
-_OF_CAPABILITY = {1: "major", 2: "minor", 3: "feature_extension"}
+_OF_TARGET = {number: CONFIG_FIELDS[number] for number in (4, 7)}
 
 
 def description(topology: bytes) -> str:
@@ -90,14 +57,14 @@ def _first(data: bytes, number: int) -> bytes:
 
 def _info(data: bytes) -> Iterator[str]:
     for field in wire.fields(data):
-        name = _NUMBERS.get(field.number)
+        name = INFO_FIELDS.get(field.number)
         if name and field.kind == wire.FIXED32 and isinstance(field.value, bytes):
             yield f"  {name}: {_shortest(field.value)}"
         elif name and isinstance(field.value, int):
             yield f"  {name}: {field.value}"
         elif field.number == _CAPABILITY and isinstance(field.value, bytes):
             yield f"  cuda_compute_capability {{ {' '.join(_capability(field.value))} }}"
-    yield from (f"  {line}" for line in _texts(data, _TEXTS))
+    yield from (f"  {line}" for line in _texts(data, INFO_FIELDS, _CAPABILITY))
 
 
 def _shortest(data: bytes) -> str:
@@ -109,12 +76,17 @@ def _shortest(data: bytes) -> str:
 
 def _capability(data: bytes) -> Iterator[str]:
     for field in wire.fields(data):
-        if field.number in _OF_CAPABILITY and isinstance(field.value, int):
-            yield f"{_OF_CAPABILITY[field.number]}: {field.value}"
+        if field.number in CAPABILITY_FIELDS and isinstance(field.value, int):
+            yield f"{CAPABILITY_FIELDS[field.number]}: {field.value}"
 
 
-def _texts(data: bytes, names: Mapping[int, str]) -> Iterator[str]:
+def _texts(data: bytes, names: Mapping[int, str], *without: int) -> Iterator[str]:
     for field in wire.fields(data):
-        if field.number in names and field.kind == wire.BYTES and isinstance(field.value, bytes):
+        if (
+            field.number in names
+            and field.number not in without
+            and field.kind == wire.BYTES
+            and isinstance(field.value, bytes)
+        ):
             escaped = field.value.decode(errors="replace").replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             yield f'{names[field.number]}: "{escaped}"'

@@ -23,7 +23,7 @@ import binascii
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from rewarm.envelope import Header, open_entry, seal
 from rewarm.errors import BadEntryError, StoreError
 from rewarm.identity.components import Component, component, derive_key
 from rewarm.sharing import tuning
-from rewarm.sharing.made import made_in
 from rewarm.store import LocalStore
 
 SECTION = "tuning"
@@ -122,14 +121,23 @@ def opened(data: bytes, key: str) -> Batch:
     return Batch(place, about, tuple(_entries(raw)), entry.header)
 
 
-def keep(store: LocalStore, place: Place, key: str, data: bytes, *, seconds: float = 0.0, made: bool = False) -> None:
-    """Put a batch into the local store, and note it in the place. One that was `made` here is signed when it is sent.
+def keep(
+    store: LocalStore,
+    place: Place,
+    key: str,
+    data: bytes,
+    *,
+    seconds: float = 0.0,
+    made: Callable[[bytes], object] | None = None,
+) -> None:
+    """Put a batch into the local store, and note it in the place. `made` hears of one that was made here before it is
+    stored: it is signed when it is sent.
 
     Raises:
       StoreError: it was not stored.
     """
-    if made:
-        made_in(store.root, store.shared).add(data)
+    if made is not None:
+        made(data)
     store.put(key, data, seconds=seconds)
     tuning.note_here(store.root, place.name, key)
 

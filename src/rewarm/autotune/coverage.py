@@ -225,7 +225,7 @@ def judge(
     for candidate in _candidates(known, reader, texts):
         found[candidate.entry.family, candidate.entry.fusion or candidate.entry.digest].append(candidate)
     verdicts = tuple(_verdict(one, found, reader, amiss) for one in needed)
-    used = {id(one.entry) for one in verdicts if one.state is State.COVERED}
+    used = {id(one.entry) for one in verdicts if one.state is State.COVERED} | _kept_twice(known, verdicts)
     wanted = {(family, one.fusion(family)) for one in needed for family in Family}
     surplus = tuple(
         _surplus(one, reader, is_needed=key in wanted)
@@ -234,6 +234,16 @@ def judge(
         if id(one.entry) not in used
     )
     return Coverage(reader, verdicts, surplus, broken)
+
+
+def _kept_twice(sources: Iterable[Loaded], verdicts: Iterable[Verdict]) -> set[int]:
+    """The same results in other places of a cache directory as those that serve: where JAX does not say its device
+    (before 0.11), what was imported is taken over into the place of the device that runs, and lies in both.
+    """
+    kept = [entry for one in sources if one.in_cache for entry in one.entries]
+    serving = {id(one.entry) for one in verdicts if one.state is State.COVERED}
+    results = {entry for entry in kept if id(entry) in serving}
+    return {id(entry) for entry in kept if entry in results}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,20 @@ XLA is given its place through `XLA_FLAGS`, in the way that the installed build 
     file        elsewhere, since a file of a legacy directory does not say which device and fusion it is for. XLA writes
                 the whole file after each compile, so of a process and a program that it starts the later writer's stays
 
-    <folder>/run.json               {"pid": of who began, "flags": XLA_FLAGS before, "way": ...}
+    <folder>/run.json               {"flags": XLA_FLAGS before, "way": ..., "xdist": pytest-xdist's run that it is in}
     <folder>/load/ or load.pb       what was loaded, checked, as XLA reads it
-    <folder>/process-<pid>-<x>/     of one process: xla/ (what XLA writes to), seen/ (copies), tests.jsonl
+    <folder>/process-[worker-]<pid>-<x>/
+                                    of one process: xla/ (what XLA writes to), seen/ (copies), tests.jsonl
     tests.jsonl                     {"test": name, "files": [paths below the process's folder]}, a line for each test
                                     after which something had changed
 
-A process whose parent began the run joins it (pytest-xdist starts its workers so); any other one begins its own. A
-worker that is killed, or ends by `os._exit`, leaves what it had written, also what it tuned in the test at which it
+A worker of pytest-xdist joins the run, and any other pytest that finds itself inside one, such as one that a test
+starts, begins its own. A worker says so in its environment (PYTEST_XDIST_WORKER), with a name for its run that whoever
+began did not have (PYTEST_XDIST_TESTRUNUID); and the flags that it comes with are of whoever began, while those of a
+pytest that a worker's test starts are that worker's. Which process is whose parent says nothing: a worker may have been
+started through another program, and what a test starts is its child as well.
+
+A worker that is killed, or ends by `os._exit`, leaves what it had written, also what it tuned in the test at which it
 ended: no line says of which test that is. If whoever began the run ends so, nothing is gathered, and the folder stays
 among the temporary files.
 """
@@ -58,6 +64,7 @@ from rewarm.errors import RewarmError
 
 _FOLDER = "rewarm-tuning-"
 _PROCESS = "process-"
+_WORKER = f"{_PROCESS}worker-"
 _RESULTS = "results.pb"
 # A change within this many nanoseconds before a look may share the folder's time stamp with one after it.
 _COARSE = 50_000_000
@@ -73,12 +80,13 @@ class TestRunError(RewarmError, ValueError):
 
 
 class _About(NamedTuple):
-    """What a run says of itself to its workers."""
+    """What a run says of itself to its workers: see the module's text. `of_worker`: the flags are of one of these."""
 
     folder: Path
-    pid: int
     flags: str
     way: str
+    xdist: str
+    of_worker: bool
 
 
 class Tuned(NamedTuple):
@@ -131,7 +139,8 @@ class Run:
         Raises:
           OSError: the folder cannot be made.
         """
-        self._process = Path(tempfile.mkdtemp(prefix=f"{_PROCESS}{os.getpid()}-", dir=self.folder))
+        prefix = f"{_WORKER if self.is_worker else _PROCESS}{os.getpid()}-"
+        self._process = Path(tempfile.mkdtemp(prefix=prefix, dir=self.folder))
         xla = self._process / "xla"
         loaded = self.folder / "load"
         if self.way == "directory" and loaded.is_dir():
@@ -274,11 +283,12 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def joined_or_begun(flags: str, load: Path | None) -> Run:
-    """The run that this process is part of: its parent's, or one that begins here.
+def joined_or_begun(flags: str, load: Path | None, xdist: str = "") -> Run:
+    """The run that this process is part of: that whose worker it is, or one that begins here.
 
     Args:
       flags: `XLA_FLAGS` as they are.
+      xdist: the run of pytest-xdist that this process, or one above it, is a worker of; "" for none.
       load: what is to be loaded: a file or folder of XLA's, a lock file, or a cache directory.
 
     Raises:
@@ -288,7 +298,7 @@ def joined_or_begun(flags: str, load: Path | None) -> Run:
       OSError: the folder cannot be made.
     """
     told = _run_of(flags)
-    if told is not None and told.pid == os.getppid():
+    if told is not None and xdist not in ("", told.xdist) and not told.of_worker:
         return Run(told.folder, told.flags, told.way, is_worker=True)
     base = flags if told is None else told.flags  # a run inside a test of another one
     build = installed_build()
@@ -299,7 +309,7 @@ def joined_or_begun(flags: str, load: Path | None) -> Run:
     try:
         if load is not None:
             _loaded(run, load, build)
-        about = {"pid": os.getpid(), "flags": base, "way": way}
+        about = {"flags": base, "way": way, "xdist": xdist}
         small_files.replace(folder / "run.json", json.dumps(about).encode())
     except BaseException:
         run.end()
@@ -316,7 +326,8 @@ def _run_of(flags: str) -> _About | None:
     folder = place.parent.parent
     try:
         about = json.loads((folder / "run.json").read_bytes())
-        return _About(folder, int(about["pid"]), str(about["flags"]), str(about["way"]))
+        of_worker = place.parts[-2].startswith(_WORKER)
+        return _About(folder, str(about["flags"]), str(about["way"]), str(about["xdist"]), of_worker)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rewarm.autotune import checked
-from rewarm.autotune.formats import Family, Format, Header, Severity, TuningEntry, files, read
+from rewarm.autotune.beyond_doubt import is_named, tuning_files
+from rewarm.autotune.formats import Family, Format, Header, TuningEntry, files, read
 from rewarm.autotune.formats.reading import MOST_ENTRIES, is_text_name
 from rewarm.autotune.formats.writing import contents
 from rewarm.errors import RewarmError
@@ -74,7 +75,7 @@ def write_whole(
     """Write entries to a place, and nothing where one of them cannot be written; returns how many.
 
     Args:
-      force: whether what is there is replaced. A folder only if nothing but tuning files are in it.
+      force: whether what is there is replaced. A folder only if nothing but tuning files are in it (`beyond_doubt`).
       lossy: whether fields that are not known may be left out of text.
       modes: rights of files and folders; by default what the umask leaves, and of a file that is replaced its own.
 
@@ -207,13 +208,10 @@ def _strange(folder: Path, there: list[Path], *, deep: int) -> Path | None:
 
 
 def _foreign(folder: Path, there: list[Path]) -> Path | None:
-    """A file that nobody should lose: what is neither an entry nor a broken one."""
-    if not there:
-        return None
-    reading = read(folder)
-    known = {entry.source.path for entry in reading.entries}
-    known |= {one.place.path for one in reading.findings if one.severity is Severity.ERROR}
-    return next((path for path in there if str(path) not in known), None)
+    """A file that nobody should lose: what is no tuning file beyond doubt."""
+    doubtful = [path for path in there if not is_named(path, folder)]
+    known = tuning_files(read(folder)) if doubtful else frozenset()
+    return next((path for path in doubtful if str(path) not in known), None)
 
 
 def _put(made: Path, path: Path, old: list[Path]) -> None:

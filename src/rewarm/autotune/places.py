@@ -68,8 +68,10 @@ KERNELS_KNOWN = "kernels.sha256"
 VERSION = 1
 MOST_BYTES = 64 << 10
 
-# How long one waits for another that adds or collects, in seconds. 10,000 results take a few.
+# How long one waits for another that adds or collects, in seconds. 10,000 results take a few. What a program of the
+# user's stands behind does not wait as long as a command that is there to add.
 PATIENCE = 30.0
+PATIENCE_OF_PROGRAMS = 5.0
 
 # How often a use is written down, in seconds.
 _USE_SHOWS_AFTER = 600.0

@@ -6,7 +6,8 @@ held against it: a file of a legacy directory stays, whatever build or device is
 
 Files of a folder are removed one by one, so a reader finds each whole or not at all; a results or cache file is written
 anew, whole. An entry that XLA puts in the place of one that is just being removed is removed with it, and tuned again.
-Nothing is removed that is no tuning file, and a set of which nothing would be left stays as it is.
+No file is removed but what is a tuning file beyond doubt (`beyond_doubt.py`): what cannot be read goes only if its name
+is of XLA's own form. A set of which nothing would be left stays as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from rewarm.autotune.beyond_doubt import is_named, tuning_files
 from rewarm.autotune.formats import (
     Build,
     Device,
@@ -66,11 +68,14 @@ def plan(reading: Reading, *, builds: Sequence[Build] = (), devices: Sequence[De
     Raises:
       MissingLibraryError: protobuf is not there.
     """
-    dropped = [Dropped(None, one.place.path, _words(one)) for one in reading.findings if _is_useless_file(one, reading)]
+    dropped = _useless_files(reading)
     unsound = _unsound(reading)
+    certain = tuning_files(reading)
     staying: list[TuningEntry] = []
     for entry in reading.entries:
         why = whole or unsound.get(_identity(entry)) or _serves_nobody(entry, builds, devices)
+        if why and _of_folder(reading) and not (entry.source.path in certain or _is_named(entry.source.path, reading)):
+            continue  # maybe no tuning file at all: neither kept as one nor removed
         if why:
             dropped.append(Dropped(entry, entry.source.path, why))
         else:
@@ -88,15 +93,29 @@ def _words(finding: Finding) -> str:
     return f"{finding.code}: expected {finding.expected}, found {finding.found}"
 
 
-def _is_useless_file(finding: Finding, reading: Reading) -> bool:
-    is_file_of_folder = reading.path != Path(finding.place.path)
-    return is_file_of_folder and finding.severity is Severity.ERROR and finding.code in _BROKEN
+def _useless_files(reading: Reading) -> list[Dropped]:
+    """Files of a folder that were not read as results and have their names, each with the first thing that is wrong."""
+    read_ = {entry.source.path for entry in reading.entries}
+    found: dict[str, Finding] = {}
+    for one in reading.findings:
+        is_broken = one.severity is Severity.ERROR and one.code in _BROKEN
+        if is_broken and one.place.path not in read_ and _is_named(one.place.path, reading):
+            found.setdefault(one.place.path, one)
+    return [Dropped(None, path, _words(one)) for path, one in found.items()]
+
+
+def _is_named(path: str, reading: Reading) -> bool:
+    return is_named(Path(path), reading.path)
+
+
+def _of_folder(reading: Reading) -> bool:
+    return reading.format is not None and reading.format.is_directory
 
 
 def _unsound(reading: Reading) -> dict[tuple[str, int], str]:
     """Of each entry with an error the first one. Duplicates are another question, and so is the file as a whole."""
     found: dict[tuple[str, int], str] = {}
-    of_folder = reading.format is not None and reading.format.is_directory
+    of_folder = _of_folder(reading)
     for one in (*reading.findings, *validate(reading)):
         if one.severity is not Severity.ERROR or one.code == "duplicate":
             continue

@@ -241,7 +241,11 @@ def no_compiler(why: str) -> str:
 
 
 def _ended(last: Mapping[str, Any], code: int, errors: IO[bytes]) -> str:
-    during = f"while it compiled {last['begins']}" if "begins" in last else "before the first program"
+    during = "before the first program"
+    if "begins" in last:
+        during = f"while it compiled {last['begins']}"
+    elif "program" in last:
+        during = f"in the plan, after {last['program']} was compiled"
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     errors.seek(0)
     said = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]

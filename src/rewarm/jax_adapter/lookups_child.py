@@ -23,7 +23,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,15 @@ def _answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     except Exception as wrong:  # noqa: BLE001 - whatever is wrong with the JAX that is there
         yield {"cannot": f"{type(wrong).__name__}: {wrong}", "kind": "jax"}
         return
+    from rewarm.jax_adapter import plans
+
+    plans.without_caches()
+    sys.path.append(str(Path.cwd()))  # behind everything else
+    try:  # before JAX has devices, as in a program that runs: its module may say what JAX is to be like
+        function = plans.read(asked["plan"])
+    except (Exception, SystemExit) as wrong:  # noqa: BLE001 - the user's own code
+        yield _of_plan(asked["plan"], wrong)
+        return
     try:
         described = topologies.get_topology_desc(
             platform="cuda", target_config=asked["target"], topology=asked["topology"]
@@ -61,25 +70,33 @@ def _answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"cannot": f"{type(wrong).__name__}: {wrong}", "kind": "compiler"}
         return
     yield {"jax": jax.__version__, "devices": len(devices)}
-    yield from _programs(asked, devices)
+    yield from _programs(asked, devices, function)
 
 
-def _programs(asked: dict[str, Any], devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _of_plan(plan: str, wrong: BaseException) -> dict[str, Any]:
+    """What to say where a plan cannot be used, or its own code ended."""
+    from rewarm.jax_adapter.plans import PlanError
+
+    if isinstance(wrong, PlanError):
+        return {"cannot": str(wrong), "kind": "plan"}
+    if isinstance(wrong, SystemExit):
+        said = "" if wrong.code is None else repr(wrong.code)
+        return {"cannot": f"{plan} ends the process: SystemExit, as of sys.exit({said})", "kind": "plan"}
+    return {"cannot": f"{plan} raises {type(wrong).__name__}: {wrong}", "kind": "plan"}
+
+
+def _programs(asked: dict[str, Any], devices: Sequence[Any], function: Callable[..., Any]) -> Iterator[dict[str, Any]]:
     from rewarm.jax_adapter import plans
 
-    plans.without_caches()
-    sys.path.append(str(Path.cwd()))  # behind everything else
     names: list[str] = []
     try:
-        for program in plans.programs(asked["plan"], devices):
+        for program in plans.programs(asked["plan"], devices, function):
             names.append(program.name)
             if asked.get("only") is None or program.name in asked["only"]:
                 yield {"begins": program.name}
                 yield _compiled(program, devices, asked)
-    except plans.PlanError as wrong:
-        yield {"cannot": str(wrong), "kind": "plan"}
-    except Exception as wrong:  # noqa: BLE001 - the user's own code
-        yield {"cannot": f"{asked['plan']} raises {type(wrong).__name__}: {wrong}", "kind": "plan"}
+    except (Exception, SystemExit) as wrong:  # noqa: BLE001 - the user's own code
+        yield _of_plan(asked["plan"], wrong)
     else:
         yield {"done": True, **_lacking(asked, names)}
 
@@ -110,9 +127,10 @@ def _compiled(program: Any, devices: Sequence[Any], asked: dict[str, Any]) -> di
         if not asked.get("family_decides"):
             _refuse_other_formats(program, asked["options"])
         plans.without_caches()
-        _lowered(program, devices).compile(compiler_options=options)
-    except Exception as wrong:  # noqa: BLE001 - XLA's, or of the user's code while it is traced
-        error = explained(f"{type(wrong).__name__}: {wrong}", _switches(options))
+        plans.compiled(program, _lowered(program, devices), devices, options)
+    except (Exception, SystemExit) as wrong:  # noqa: BLE001 - XLA's, or of the user's code while it is traced
+        said = str(wrong) if isinstance(wrong, plans.PlanError) else f"{type(wrong).__name__}: {wrong}"
+        error = explained(said, _switches(options))
     answer = {
         "program": program.name,
         "seconds": time.perf_counter() - since,

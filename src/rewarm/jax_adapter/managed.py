@@ -28,9 +28,6 @@ logger = logging.getLogger("rewarm")
 # How long the first compile of a process waits for results of other hosts, in seconds.
 PATIENCE = 10.0
 
-# How long a program waits for another process that adds to the place, in seconds; see `Place.patience`.
-_PATIENCE_FOR_LOCK = 5.0
-
 
 class Store(NamedTuple):
     """Where results are kept, as far as anything is.
@@ -39,11 +36,13 @@ class Store(NamedTuple):
       local: the local store; `None` where nothing can be written.
       remotes: `None` where there are none.
       level: of compression.
+      made: hears of each entry that is made here, before it is stored.
     """
 
     local: LocalStore | None
     remotes: Remotes | None
     level: int
+    made: Callable[[bytes], object]
 
 
 class Managed:
@@ -58,7 +57,7 @@ class Managed:
         self._fetching: Fetching | None = None
         self._waited = False
         self._told_held = False
-        place.patience = _PATIENCE_FOR_LOCK
+        place.patience = _places().PATIENCE_OF_PROGRAMS
 
     def begin(self) -> None:
         """Ask the remotes for what other hosts found, once, in threads. Never raises."""
@@ -101,7 +100,7 @@ class Managed:
 
     def _tell(self, error: OSError, what: str) -> None:
         """One line for a lock that another keeps, however often it is in the way."""
-        if not isinstance(error, _held_error()):
+        if not isinstance(error, _places().HeldError):
             logger.warning("rewarm: tuning results in %s: %s; %s", self.place.root, error.strerror or error, what)
         elif not self._told_held:
             self._told_held = True
@@ -112,7 +111,7 @@ class Managed:
 
         assert store.local is not None
         key, data = batches.sealed(self.place, entries, producer=producer(), program=program, seconds=took)
-        batches.keep(store.local, self.place, key, data, seconds=took, made=True)
+        batches.keep(store.local, self.place, key, data, seconds=took, made=store.made)
         self._absorbed.add(key)
         if store.remotes is not None:
             store.remotes.publish_results(self.place.name, key)
@@ -155,7 +154,8 @@ class Managed:
                 logger.debug("rewarm: %s is no tuning result", key[:12], exc_info=True)
 
 
-def _held_error() -> type[OSError]:
-    from rewarm.autotune.places import HeldError
+def _places() -> Any:
+    """The module, which is imported late: this one is imported in every program."""
+    from rewarm.autotune import places
 
-    return HeldError
+    return places

@@ -26,6 +26,7 @@ from rewarm.autotune.sources import Loaded
 from rewarm.jax_adapter import tuning_places
 from rewarm.jax_adapter.libraries import cuda_compiler
 from rewarm.jax_adapter.lookups import Compiled, Lookups, LookupsError, NotAskedError, jax_version, lookups, no_compiler
+from rewarm.targets import topologies
 
 _ROUNDS = 3
 
@@ -120,20 +121,23 @@ def check(
       plan: see `plans`.
       target: a name of `targets`, or the path of a description.
       sources: where entries come from.
-      topology, only, tell: see `lookups.lookups`.
+      topology: as JAX has it ("1x2x4"), or "8", the devices of one process.
+      only, tell: see `lookups.lookups`.
       to_lock: they are to become a lock, so rewarm will say to XLA in which formats they are, as it does with a lock.
 
     Raises:
       LookupsError: the compiler could not be asked, or the plan has no program, or none of a name.
+      TopologyError: no such topology.
       UnknownTargetError, TuningFormatError: the target is none.
       MissingLibraryError: protobuf is not there.
     """
+    shape = topologies.parsed("cuda", "", None, topology).text
     build, place = installed()
     is_lock = to_lock or (bool(sources) and all(one.is_lock for one in sources))
     family = family_to_lock(build, sources) if to_lock else _family(build, sources, is_lock=is_lock)
     reader = Reader(build, targets.device(target), family, place)
     names = None if only is None else list(only)
-    ask = _Asking(plan, targets.description(target, build.jax), reader, topology, names, tell, is_lock)
+    ask = _Asking(plan, targets.description(target, build.jax), reader, shape, names, tell, is_lock)
     given = sources[0].path if len(sources) == 1 and sources[0].is_xlas and not is_lock else None
     usable = coverage.usable(sources, reader)
     strict, refusals = ask.strictly(usable, given) if usable else (Lookups((), ()), ())

@@ -47,8 +47,7 @@ from rewarm.jax_adapter.managed import PATIENCE, Managed, Store
 from rewarm.jax_adapter.refreshing import Again, Refresher
 from rewarm.jax_adapter.seam import Call, version
 from rewarm.jax_adapter.seam import tuning as said
-from rewarm.jax_adapter.tuning_places import installed_build, place_for
-from rewarm.sharing.made import made_in
+from rewarm.jax_adapter.tuning_places import another_device, installed_build, place_for
 from rewarm.telling import Teller
 
 if TYPE_CHECKING:
@@ -176,8 +175,8 @@ class Tuning:
                 f"{named.file or named.directory}: take one of the two out"
             )
         managed = self.managed(call)
-        if managed.place.device and managed.place.device != lock.device.text:
-            raise SettingError(f"{path} pins tuning for {lock.device.text}, and this is {managed.place.device}")
+        if other := another_device(call, managed.place.device, lock.device):
+            raise SettingError(f"{path} pins tuning for {lock.device.text}, and this is {other}")
         if not managed.place.make():
             raise SettingError(f"{path} cannot be given to XLA: {managed.place.root} cannot be written to")
         file = lock.for_xla(managed.place.root / "locks")
@@ -360,6 +359,9 @@ class Compile:
         on = xla_errors.deterministic(self._options())
         if on:  # from JAX 0.11 on; the lock may have it
             return f"does not pin a fusion of this program, or {on} keeps XLA from taking the result"
+        if self._lock is not None and not self._tuning.managed(self._call).place.device:
+            whole = f"it is for {self._lock.device.text}, and JAX {version()} does not tell all of that"
+            return f"does not pin a fusion of this program, or is for another device ({whole})"
         return "does not pin a fusion of this program"
 
     def _options(self) -> Mapping[str, Any]:
@@ -454,7 +456,7 @@ def refreshed(seconds: float) -> bool:
 
 def _put(store: Store, key: str, data: bytes, took: float) -> None:
     assert store.local is not None
-    made_in(store.local.root, store.local.shared).add(data)
+    store.made(data)
     store.local.put(key, data, seconds=took)
     if store.remotes is not None:
         store.remotes.publish(key, data, stored=True)

@@ -22,7 +22,7 @@ from rewarm.jax_adapter.seam import Call
 from rewarm.jax_adapter.seam import tuning as said
 
 if TYPE_CHECKING:
-    from rewarm.autotune.formats import Family
+    from rewarm.autotune.formats import Device, Family
     from rewarm.autotune.places import Place
 
 logger = logging.getLogger("rewarm")
@@ -79,6 +79,28 @@ def place_for(cache_root: Path, call: Call, toolchain: Toolchain) -> Place:
     if text:
         return place_of(cache_root, build, text, family)
     return place_of_unknown(cache_root, build, json.dumps(found.about), family)
+
+
+def another_device(call: Call, text: str, wanted: Device) -> str:
+    """What the devices of a call are, in words, where they are known not to be the wanted kind; "" where they may be.
+
+    Where JAX does not say XLA's text of its device (before 0.11), what it says is held against the wanted one: the
+    compute capability and the cores, which are in it, and a kind that is the name of another GPU described here.
+
+    Args:
+      text: XLA's, of the call's device; "" where it is not known.
+    """
+    if text:
+        return "" if text == wanted.text else text
+    from rewarm.autotune import targets
+
+    found = said.device_of(call)
+    facts = [f"{name}: {value}" for name, value in (("CUDA", found.capability), ("Cores", found.cores)) if value]
+    if any(f"{fact}," not in wanted.text for fact in facts):
+        return f"{', '.join(facts)} ({found.kind})"
+    known = next((one for one in targets.devices().values() if one.name == found.kind), None)
+    is_other = known is not None and known.text != wanted.text and wanted.name not in ("", known.name)
+    return f"{known.text} ({known.name})" if known is not None and is_other else ""
 
 
 def family_of_call(jax: str, call: Call) -> Family:

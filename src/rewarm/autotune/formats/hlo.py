@@ -17,6 +17,7 @@ from dataclasses import dataclass
 _OPERATION = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _NEW_FUSION = re.compile(r"^\(?[a-z0-9]+\[.* fusion\(", re.MULTILINE)
+_KIND = re.compile(r"\bkind=(k[A-Za-z]+)")
 _LISTED = re.compile(r": ((?:[a-z][a-z0-9-]*(?:, |$))+)$")
 _PARAMETER = re.compile(r"parameter\((\d+)\)")
 
@@ -31,11 +32,13 @@ class Instruction:
       is_fusion: whether it is a fusion.
       operations: the operations inside it, by HLO's names; the instruction's own for one that is no fusion.
       custom_call: the target of a custom call; empty for anything else.
+      kind: of a fusion: "kLoop", "kInput", "kOutput" or "kCustom"; empty where the text does not say it.
     """
 
     is_fusion: bool
     operations: frozenset[str]
     custom_call: str
+    kind: str = ""
 
     @property
     def has_dot(self) -> bool:
@@ -58,14 +61,20 @@ def instruction(text: str) -> Instruction | None:
     """What the text tells; `None` where it tells nothing (a fingerprint is no text)."""
     if text.startswith("{") or (_NEW_FUSION.search(text) and "calls=" in text):
         lines = (line.partition(" = ")[2] for line in text.splitlines())
-        return Instruction(True, frozenset(name for line in lines if (name := _operation(line))), "")
+        operations = frozenset(name for line in lines if (name := _operation(line)))
+        return Instruction(True, operations, "", _kind(text.partition("calls=")[0]))
     name = _operation(text.partition(" = ")[2] or text)
     if not name:
         return None
     if name == "fusion":  # without its computation it is a lock file's line
-        return Instruction(True, frozenset(_named_behind(text)), "")
+        return Instruction(True, frozenset(_named_behind(text)), "", _kind(text))
     target = _TARGET.search(text)
     return Instruction(False, frozenset({name}), target[1] if target else "")
+
+
+def _kind(text: str) -> str:
+    found = _KIND.search(text)
+    return found[1] if found else ""
 
 
 def _named_behind(text: str) -> Iterator[str]:

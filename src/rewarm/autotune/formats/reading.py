@@ -177,6 +177,8 @@ def _told(data: bytes, name: str, wanted: Format | None) -> _Told | None:
     by_name = _OF_MESSAGES[_FIRST_NAMES[first]][0] if first in _FIRST_NAMES else None
     if text.looks_like_text(data):
         return _Told(by_name, is_text=True) if by_name else None
+    if text.looks_like_json(data):
+        return None
     scores, reached = _scores(data, name, wanted)
     if scores:
         return _Told(_OF_MESSAGES[min(scores, key=scores.__getitem__)][1], is_text=False)
@@ -220,6 +222,8 @@ def _foreign(data: bytes, path: Path) -> Finding:
     first = text.first_name(data)
     if first == "logs":
         found = "a log of autotuning (xla_gpu_dump_autotune_logs_to), which holds no results that XLA reads"
+    elif text.looks_like_json(data):
+        found = f"a text that begins with {data.lstrip()[:1].decode()!r}, as JSON does"
     else:
         found = f"a text that begins with {first!r}" if first else f"bytes that begin with {data[:8].hex(' ')}"
     return error("foreign", Place(str(path), offset=0), "a tuning file of XLA's", found)

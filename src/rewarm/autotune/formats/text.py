@@ -37,6 +37,7 @@ _QUOTED = re.compile(r"^'[^']*': ")
 
 # A field's name and what can follow one, after blanks and comments.
 _BEGINNING = re.compile(rb"(?:\s|#[^\n]*\n)*([A-Za-z_]\w*)\s*[:{<\[]")
+_JSON = re.compile(rb"\s*[{\[]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -49,6 +50,11 @@ def first_name(data: bytes) -> str:
 def looks_like_text(data: bytes) -> bool:
     """Whether a file begins as a text, and has no byte that only a binary one has."""
     return bool(first_name(data)) and not _CONTROL.search(data)
+
+
+def looks_like_json(data: bytes) -> bool:
+    """Whether a file is a text that begins as JSON does, and none of XLA's: those begin with a name."""
+    return bool(_JSON.match(data)) and not _CONTROL.search(data)
 
 
 def parse(data: bytes, name: str) -> Message:

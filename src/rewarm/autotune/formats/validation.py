@@ -1,7 +1,8 @@
 """What is wrong with entries that could be read: `validate`, apart from parsing.
 
 Not promised: that an entry without findings is fast, compiles, or is what a tuner would find. Shared memory, the limits
-of a kernel, and whether a library's algorithm exists are known only to a compiler and a device.
+of a kernel, and whether a library's algorithm exists are known only to a compiler and a device. `limits` has the bounds
+of sizes, and `fitting` which backend can be that of which instruction.
 
 Without a build or a device the rules that need one are left out, and no build is guessed. A finding is an error where
 XLA was seen to refuse, to fall back in silence, to fail a compile or to compile something that was not meant; see
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from rewarm.autotune.formats import hlo, keys, matching, records, schema
+from rewarm.autotune.formats import fitting, hlo, keys, limits, matching, records, schema
 from rewarm.autotune.formats.builds import FILE_VERSION, Build
 from rewarm.autotune.formats.findings import Finding, Place, error, info, warning
 from rewarm.autotune.formats.model import Family, Format, TuningEntry
@@ -38,14 +39,6 @@ _CONFIGS = {
     "NATIVE_EMITTER": "native_emitter",
     "TENSOR_IR": "tensor_ir",
 }
-_LIBRARY_GEMMS = frozenset({"CUBLAS", "CUBLASLT", "ROCBLAS", "HIPBLASLT"})
-_FISSIONS = frozenset({"CUBLAS_FISSION", "CUBLASLT_FISSION", "ROCBLAS_FISSION", "HIPBLASLT_FISSION"})
-_CONVOLUTIONS = frozenset({"CUDNN", "MIOPEN"})
-_GEMM_CALLS = ("__cublas$", "__triton_gemm")
-_CONVOLUTION_CALLS = ("__cudnn$conv",)
-
-# Warps of 32 threads in a block of at most 1024.
-_MOST_WARPS = 32
 
 # Fields of an old result that no known build reads.
 _UNREAD = frozenset({"conv", "cuda_conv_plan"})
@@ -170,7 +163,7 @@ def _entry(entry: TuningEntry, means: _Means, *, is_text: bool) -> Iterator[Find
     if message is not None:
         yield from _CHECKS.get(name, _nothing)(message, means, place)
         yield from _for_build(entry, means, place, is_text=is_text)
-    yield from _on_fusion(entry, name, means, place)
+    yield from _on_fusion(entry, name, message, means, place)
     yield from (_new_key if entry.family is Family.NEW else _legacy_key)(entry, means, place)
 
 
@@ -201,9 +194,22 @@ def _backend(entry: TuningEntry, name: str, means: _Means, place: Place) -> Iter
     if means.build is not None and entry.backend not in means.build.backends and not _by_field(entry):
         has = ", ".join(sorted(means.build.backends))
         yield error("backend", place, f"a backend that JAX {means.build.jax} has ({has})", entry.backend)
+    elif others := _others_of_its_maker(entry, means):
+        had = ", ".join(sorted(others))
+        yield error("backend", place, f"a backend that its maker had, by the codegen version ({had})", entry.backend)
     wanted = _CONFIGS.get(entry.backend)
     if wanted and name and name not in ("other", *_UNREAD) and name != wanted:
         yield error("config-of-other-backend", place, f"{wanted} for {entry.backend}", name)
+
+
+def _others_of_its_maker(entry: TuningEntry, means: _Means) -> frozenset[str]:
+    """The backends that the codegen version of a new entry is made of, where its own is not among them: such an XLA
+    does not have it, and passes the entry over."""
+    if entry.family is Family.LEGACY or means.build is None or means.device is None:
+        return frozenset()
+    versions, codegen = matching.asked_for(means.build, means.device)
+    is_own = bool(versions) and all(versions.values()) and codegen == entry.versions.codegen
+    return frozenset(versions) if is_own and entry.backend not in versions else frozenset()
 
 
 def _by_field(entry: TuningEntry) -> bool:
@@ -212,49 +218,25 @@ def _by_field(entry: TuningEntry) -> bool:
 
 
 def _triton(config: Any, means: _Means, place: Place) -> Iterator[Finding]:
-    for name in ("block_m", "block_n", "block_k"):
-        value = getattr(config, name)
-        if not _is_power_of_two(value):
-            # A block_k of 48 compiles, a block_m of 48 does not.
-            make = warning if name == "block_k" and value > 0 else error
-            yield make("block-size", place, f"{name} as a power of two", str(value))
-    yield from _threads(config, place)
-    if config.split_k < 0 or (config.split_k > 1 and not (means.build and means.build.takes_split_k)):
-        make = error if means.build or config.split_k < 0 else warning
+    yield from limits.triton(config, place)
+    if config.split_k > 1 and not (means.build and means.build.takes_split_k):
+        make = error if means.build else warning
         yield make("split-k", place, "split_k 0 or 1 (JAX after 0.9 refuses more)", str(config.split_k))
 
 
 def _block_level(config: Any, _means: _Means, place: Place) -> Iterator[Finding]:
-    yield from _threads(config, place)
-    if not config.output_tiles:
-        yield error("output-tiles", place, "the sizes of each output's tiles", "none")
-    for size in (size for tile in config.output_tiles for size in tile.sizes):
-        if size < 1:
-            yield error("block-size", place, "tile sizes above 0", str(size))
-        elif not _is_power_of_two(size):
-            yield warning("block-size", place, "tile sizes that are powers of two", str(size))
+    return limits.block_level(config, place)
 
 
-def _threads(config: Any, place: Place) -> Iterator[Finding]:
-    """Each must be said: XLA has no default for one that is 0, and some that it cannot bear end the process."""
-    if not _is_power_of_two(config.num_warps) or config.num_warps > _MOST_WARPS:
-        expected = f"num_warps as a power of two up to {_MOST_WARPS}"
-        yield error("num-warps", place, expected, str(config.num_warps))
-    if not _is_power_of_two(config.num_ctas):
-        yield error("num-ctas", place, "num_ctas as a power of two", str(config.num_ctas))
-    if config.num_stages < 1:
-        yield error("num-stages", place, "num_stages of at least 1", str(config.num_stages))
-
-
-def _is_power_of_two(value: int) -> bool:
-    return value > 0 and not value & (value - 1)
+def _native_emitter(config: Any, _means: _Means, place: Place) -> Iterator[Finding]:
+    return limits.native_emitter(config, place)
 
 
 def _nothing(_config: Any, _means: _Means, _place: Place) -> Iterator[Finding]:
     return iter(())
 
 
-_CHECKS = {"triton": _triton, "block_level": _block_level}
+_CHECKS = {"triton": _triton, "block_level": _block_level, "native_emitter": _native_emitter}
 
 
 def _for_build(entry: TuningEntry, means: _Means, place: Place, *, is_text: bool) -> Iterator[Finding]:
@@ -304,30 +286,15 @@ def _lacking(message: Any, minor: schema.Minor, within: str) -> Iterator[str]:
                 yield from _lacking(one, minor, path)
 
 
-def _on_fusion(entry: TuningEntry, name: str, means: _Means, place: Place) -> Iterator[Finding]:
+def _on_fusion(entry: TuningEntry, name: str, message: Any, means: _Means, place: Place) -> Iterator[Finding]:
     """Whether the backend can be that of the instruction, as far as its text tells."""
     text = entry.fusion if entry.family is Family.LEGACY else means.fusions.get(entry.fusion or "")
     told = hlo.instruction(text) if text else None
     if told is None or not entry.backend or not name:
         return
-    wanted = _misfit(entry.backend, name, told)
+    wanted = fitting.misfit(entry.backend, name, message, told)
     if wanted:
         yield error("backend-of-other-fusion", place, f"{wanted}, for {told}", entry.backend)
-
-
-def _misfit(backend: str, name: str, told: hlo.Instruction) -> str:
-    """What another backend it should be, in words; empty where nothing tells that it should."""
-    if told.is_fusion:
-        if backend in _LIBRARY_GEMMS:
-            return "a backend that compiles fusions (XLA takes this one and compiles something that is not meant)"
-        if (name == "triton" or backend in _FISSIONS) and told.operations and not told.has_dot:
-            return "a backend that needs no dot"
-        return ""
-    if told.custom_call.startswith(_GEMM_CALLS) and backend not in _LIBRARY_GEMMS:
-        return "a library of matrix products"
-    if told.custom_call.startswith(_CONVOLUTION_CALLS) and backend not in _CONVOLUTIONS:
-        return "a library of convolutions"
-    return "a backend that takes instructions which are no fusions" if name in ("triton", "block_level") else ""
 
 
 def _legacy_key(entry: TuningEntry, means: _Means, place: Place) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from rewarm.cli.autotune.inputs import chosen_entries, loaded, wrong_usage
 from rewarm.cli.autotune.options import filter_options, paths_argument, target_option
 from rewarm.cli.autotune.output import fingerprints, is_named, lost_of_headers
 from rewarm.cli.common import directory_option, json_option, made_store, print_json, table
+from rewarm.sharing.made import made_by
 from rewarm.store import LocalStore
 
 _SHOWN = 20
@@ -214,6 +215,7 @@ def _place(root: Path, build: str, device: Device, entry: TuningEntry) -> Place:
 def _into(store: LocalStore, place: Place, entries: list[TuningEntry], texts: dict[str, str]) -> _Taken:
     from rewarm import __version__
 
+    asked = settings.of_command(directory=str(store.root))
     prepared = place.prepare()
     if prepared.directory is None or not prepared.writes:
         raise click.ClickException(f"{place.root} cannot be written to: {prepared.why or 'it is read-only'}")
@@ -224,7 +226,7 @@ def _into(store: LocalStore, place: Place, entries: list[TuningEntry], texts: di
     def keep(fresh: tuple[TuningEntry, ...]) -> None:
         nonlocal key
         key, data = batches.sealed(place, fresh, producer={"rewarm": __version__}, program="rewarm autotune import")
-        batches.keep(store, place, key, data, made=True)
+        batches.keep(store, place, key, data, made=made_by(asked, store).add)
 
     place.collect(keep)
     return _Taken(place, len(entries), new, key)

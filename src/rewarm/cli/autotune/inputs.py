@@ -20,19 +20,20 @@ from rewarm.autotune import describing, selecting, sources, targets
 from rewarm.autotune.formats import Build, Device, Family, TuningEntry, chosen
 from rewarm.autotune.selecting import Selection
 from rewarm.autotune.sources import Loaded
+from rewarm.targets.wrong import TopologyError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SHOWN = 20
 
 
 def wrong_usage(function: F) -> F:
-    """A filter, a target or a JAX that is not known is wrong usage."""
+    """A filter, a target, a topology or a JAX that is not known is wrong usage."""
 
     @functools.wraps(function)
     def made(*args: Any, **more: Any) -> Any:
         try:
             return function(*args, **more)
-        except (selecting.SelectionError, targets.UnknownTargetError) as wrong:
+        except (selecting.SelectionError, targets.UnknownTargetError, TopologyError) as wrong:
             raise click.UsageError(str(wrong)) from None
 
     return made  # type: ignore[return-value]

@@ -28,7 +28,7 @@ def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
 def plan_options(function: F) -> F:
     """`--topology`, `--only`: of a plan."""
     only = click.option("--only", multiple=True, metavar="NAME", help="Only this program of the plan. May be repeated.")
-    help_ = "Partitions, hosts of each, devices of each host."
+    help_ = "Partitions, hosts of each, devices of each host; or 8, the devices of one process."
     return click.option("--topology", default="1x1x1", metavar="PxHxD", help=help_)(only(function))
 
 

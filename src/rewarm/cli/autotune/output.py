@@ -88,7 +88,7 @@ def write(
         raise click.UsageError("-o: expected a file or folder to write, found an empty value")
     if not entries:
         raise click.ClickException("there are no entries to write; nothing was written")
-    named, fusions = _with_keys(entries, wish.keys)
+    named, fusions = _with_keys(entries, wish)
     form = outputs.format_of(wish.out, (entry.family for entry in named), Format(wish.to) if wish.to else None)
     outputs.refuse_place(Path(wish.out), form, force=wish.force)
     done = convert(named, form, build=wish.means.build, device=wish.means.device, fusions=fusions)
@@ -112,9 +112,21 @@ def _refuse(findings: Sequence[Finding], wish: Wish, what: str, hint: str = "") 
         raise click.ClickException(f"{len(findings)} {what}, so nothing was written; {hint}--lossy leaves them out")
 
 
-def _with_keys(entries: Sequence[TuningEntry], paths: Sequence[Path]) -> tuple[list[TuningEntry], Mapping[str, str]]:
-    """Entries with the names that other files know, and the fingerprints of those files' fusions."""
-    known = [entry for one in sources.load(paths) for entry in one.entries if is_named(entry)]
+def _with_keys(entries: Sequence[TuningEntry], wish: Wish) -> tuple[list[TuningEntry], Mapping[str, str]]:
+    """Entries with the names that other files know, and the fingerprints of those files' fusions.
+
+    Raises:
+      click.ClickException: one of those cannot be read, or none of them says a device and a fusion.
+    """
+    found = list(sources.load(wish.keys))
+    _refuse([finding for one in found for finding in one.broken], wish, "of --keys cannot be read")
+    known = [entry for one in found for entry in one.entries if is_named(entry)]
+    if found and not known:
+        named = ", ".join(map(str, wish.keys))
+        raise click.ClickException(
+            "--keys: expected entries that say device and fusion (a results file of the legacy formats), found none "
+            f"in {named}; nothing was written"
+        )
     versions = {build.entry_version for build in BUILDS} | {entry.versions.entry for entry in known}
     keys = {(entry.device or "", entry.fusion or "") for entry in known}
     unnamed = any(not is_named(entry) for entry in entries)

@@ -20,7 +20,7 @@ from rewarm.autotune import targets, xla_flags
 from rewarm.autotune.build_ids import build_id, family_of, jax_of, with_family
 from rewarm.autotune.formats import Family, TuningFormatError
 from rewarm.autotune.locating import place_of, place_of_unknown
-from rewarm.autotune.places import Place, Prepared
+from rewarm.autotune.places import PATIENCE_OF_PROGRAMS, Place, Prepared
 from rewarm.errors import RewarmError, StoreError
 
 _JAX_CACHES = "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"
@@ -51,7 +51,7 @@ class Here(NamedTuple):
 
 
 def place_for(directory: str | None, target: str | None, this_device: bool, build: str | None, python: str) -> Place:
-    """The place that the options name.
+    """The place that the options name, with the patience of a program that waits behind it.
 
     Raises:
       click.UsageError: they contradict each other, or one cannot be used.
@@ -69,8 +69,11 @@ def place_for(directory: str | None, target: str | None, this_device: bool, buil
     except ValueError as wrong:
         raise click.UsageError(f"--build: {wrong}") from None
     if not text and here is not None:
-        return place_of_unknown(root, name, here.about, _family(name))
-    return place_of(root, name, text, _family(name))
+        place = place_of_unknown(root, name, here.about, _family(name))
+    else:
+        place = place_of(root, name, text, _family(name))
+    place.patience = PATIENCE_OF_PROGRAMS
+    return place
 
 
 def _as_flags_say(build: str) -> str:

@@ -140,6 +140,7 @@ def _gather(place: Place, words: Sequence[str], as_json: bool) -> None:
 def _keep(place: Place, entries: tuple[TuningEntry, ...], words: Sequence[str]) -> None:
     from rewarm import __version__
     from rewarm.autotune import batches
+    from rewarm.sharing.made import made_by
     from rewarm.store import LocalStore
     from rewarm.store.limits import bounds_of
 
@@ -151,7 +152,7 @@ def _keep(place: Place, entries: tuple[TuningEntry, ...], words: Sequence[str]) 
     producer = {"rewarm": __version__, "build": place.build}
     name = Path(words[0]).name  # and not its arguments, which may hold secrets and would go into remotes
     key, data = batches.sealed(place, entries, program=f"tuning of {name}", producer=producer)
-    batches.keep(store, place, key, data, made=True)
+    batches.keep(store, place, key, data, made=made_by(asked, store).add)
 
 
 def _say(told: Mapping[str, object], line: str, as_json: bool) -> None:
