@@ -1,17 +1,20 @@
 """Many processes that want one program at the same moment: how often it is compiled, and how long they wait.
 
-    python benchmarks/fleet.py [--parts host,fleet,jax,distributed] [--json FILE]
+    python benchmarks/fleet.py [--parts host,both,fleet,jax,distributed] [--json FILE]
 
 * host: 32 processes and one cache directory, with rewarm's `CompileCache`, `LocalStore` and `HostLeases` and without
   JAX, so that two cores can hold them: compiling is a sleep of 3 s. Cold; cold, and the process that compiles is killed
   (SIGKILL) after 1 s; the same with SIGSTOP.
-* fleet: the same 32 processes with a directory each, as on hosts of their own, and one remote, a folder.
+* both: the same 32 processes, one directory and one remote, a folder: whoever compiles leads here and in the fleet.
+* fleet: the same 32 processes with a directory and a name of a host each, as on hosts of their own, and one remote.
 * jax: 8 processes with JAX on CPU and a program that compiles for seconds, in the same three ways.
 * distributed: jobs of 2 and of 4 processes by `jax.distributed` on CPU. Three programs: one over all devices, one of
   each process alone that is the same everywhere, and one that rank 1 alone has. Two starts with one directory for all
   ranks: in the first each program is compiled once, in the second none. Then with a directory for each rank, as on
   hosts of their own, and one remote (a folder): two starts in the same directories, and a third with new, empty ones,
   so that everything comes from the remote. Only rank 0 writes there, so rank 1 compiles its own program once more.
+  Last one directory for all ranks and a remote, and then new machines that have the remote alone: what any rank
+  compiled comes from there.
 
 All processes are started first, each gets as far as it can without the program, and then all want it at once. "begun"
 is how many began to compile. "delay" is how long after the signal the next one began: what the others lost beside
@@ -76,7 +79,11 @@ def compile_it():
     return b"executable"
 
 root, remotes = Path(sys.argv[1]), None
-store = LocalStore(root / str(os.getpid()) if len(sys.argv) > 3 else root)
+on_its_own = len(sys.argv) > 4
+if on_its_own:  # a host, to all that asks
+    import platform
+    platform.node = lambda: f"host-{os.getpid()}"
+store = LocalStore(root / str(os.getpid()) if on_its_own else root)
 store.prepare()
 ledger = Ledger()
 if len(sys.argv) > 3:
@@ -275,12 +282,12 @@ def measure_crowd(part: str, count: int, scratch: Path) -> list[str]:
     for way in WAYS:
         place = scratch / f"{part}-{way}"
         place.mkdir()
-        if part in ("host", "fleet"):
+        if part in ("host", "both", "fleet"):
             command = [sys.executable, "-c", HOST_CHILD, str(place / "cache"), str(COMPILE_SECONDS)]
             (place / "cache").mkdir()
-        if part == "fleet":
+        if part in ("both", "fleet"):
             (place / "remote").mkdir()
-            command.append(str(place / "remote"))
+            command += [str(place / "remote"), *(["hosts"] if part == "fleet" else [])]
         if part == "jax":
             command = [*nice(), sys.executable, "-c", JAX_CHILD]
         crowd = gather(command, count, place / "children", {"REWARM_DIR": str(place / "cache")}, way)
@@ -354,7 +361,8 @@ class Job:
 
 
 def jobs(count: int, scratch: Path) -> list[Job]:
-    """With one directory; and with a directory for each rank and a remote, then on new machines."""
+    """With one directory; with a directory for each rank and a remote, then on new machines; with one directory and a
+    remote, then on new machines."""
     config = {"XDG_CONFIG_HOME": str(scratch / "config")}
     remote = scratch / f"remote-{count}"
     remote.mkdir()
@@ -366,9 +374,16 @@ def jobs(count: int, scratch: Path) -> list[Job]:
             for rank in range(count)
         ]
 
+    sent = scratch / f"sent-{count}"
+    sent.mkdir()
+    both = [
+        {"REWARM_DIR": str(scratch / f"both-{count}"), "REWARM_REMOTE": sent.as_uri(), **config} for _ in range(count)
+    ]
+    fresh = [{**one, "REWARM_DIR": str(scratch / f"fresh-{count}-{rank}")} for rank, one in enumerate(both)]
     return [
         Job("one directory", [shared, shared], [JOB_PROGRAMS, 0]),
         Job("a directory each, one remote", [own("old"), own("old"), own("new")], [2 * count + 1, 0, 1]),
+        Job("one directory, one remote", [both, both, fresh], [JOB_PROGRAMS, 0, 0]),
     ]
 
 
@@ -400,7 +415,7 @@ RECORD: dict[str, Any] = {}
 def main() -> int:
     """Measure, print, and say what is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="host,fleet,jax,distributed")
+    parser.add_argument("--parts", default="host,both,fleet,jax,distributed")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
@@ -410,6 +425,8 @@ def main() -> int:
     with scratch_directory() as scratch:
         if "host" in parts:
             broken += measure_crowd("host", HOST_PROCESSES, scratch)
+        if "both" in parts:
+            broken += measure_crowd("both", HOST_PROCESSES, scratch)
         if "fleet" in parts:
             broken += measure_crowd("fleet", HOST_PROCESSES, scratch)
         if "jax" in parts:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from attackers import bare, bomb, client, name_of, remote, signed_by_the_public_half
 
-from conftest import Program, Run, entries, first
+from conftest import Program, Run, clean_environment, entries, execute, first
 from rewarm.coordination import FleetLeases
 from rewarm.envelope import open_entry, seal
 from rewarm.remote.blobs import Blobs
@@ -456,8 +457,42 @@ def test_a_bundle_of_a_stranger_is_refused_entry_by_entry(folder: World, tmp_pat
         (a_key("one"), Posture.REQUIRE, 2),
     ):
         path.unlink(missing_ok=True)
-        bundle.save(path, folder.one.store(), folder.keys.values(), Keyring(signer), others=True)
+        bundle.save(path, folder.one.store(), folder.keys.values(), Keyring(signer), made=None)
         there = Machine.named(f"{signer}{posture}".replace("/", ""), tmp_path)
         trusting = Keyring(None, [a_key("one").public])
         outcomes = [one.outcome for one in bundle.load(path, there.store(), trusting, posture)]
         assert outcomes.count(bundle.STORED) == len(entries(there.cache)) == stored, outcomes
+
+
+def test_what_a_job_only_reads_its_gc_leaves_alone(folder: World, tmp_path: Path) -> None:
+    """A pull request's job reads main as well, and cleans up with the rights that it has."""
+    folder.filled(2)
+    request = Machine.named("request", tmp_path, folder.one)
+    env = request.env(folder.address, REWARM_NAMESPACE="pr-1", REWARM_READ_NAMESPACES="pr-1,main")
+    folder.program(MANY, "3", **env)
+    there = {namespace: {blob.name for blob in folder.blobs.scan(namespace)} for namespace in ("main", "pr-1")}
+    assert min(map(len, there.values())) > 0
+
+    def gc(*more: str) -> Run:
+        command = [sys.executable, "-m", "rewarm", "gc", "--remote", folder.address, "--max-age", "0s", *more]
+        return execute(command, env=clean_environment(**env), cwd=tmp_path)
+
+    assert "Default: REWARM_NAMESPACE" in " ".join(gc("--help").out.split())
+    done = gc()
+    assert done.code == 0, done.err
+    assert {blob.name for blob in folder.blobs.scan("main")} == there["main"]
+    assert list(folder.blobs.scan("pr-1")) == []
+    assert gc("--namespace", "main").code == 0
+    assert list(folder.blobs.scan("main")) == []
+
+
+def test_signers_made_up_for_each_entry_are_one_line(folder: World) -> None:
+    """Who signed is anybody's word until a key proves it: it makes no kind of its own."""
+    folder.filled(12)
+    for number in range(12):
+        blob = folder.was[number]
+        folder.put(number, blob[:6] + os.urandom(16) + blob[22:])
+    run = folder.read(12)
+    check(run, 12, folder.other)
+    assert about(run)["refused"] == {"signed by an unknown key": 12}
+    assert len(run.warnings()) == 1, run.err

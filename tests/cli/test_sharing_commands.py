@@ -20,7 +20,7 @@ import servers
 
 from conftest import Run, clean_environment, execute
 from rewarm.envelope import Header, seal
-from rewarm.sharing.made import made_in
+from rewarm.sharing.made import Made
 from rewarm.store import LocalStore
 from rewarm.store.conformance import key_of
 from rewarm.trust import signed
@@ -54,7 +54,7 @@ def fill(machine: Machine, *numbers: int) -> None:
     store = machine.store()
     for number in numbers:
         entry = entry_of(number)
-        made_in(store.root).add(entry)
+        Made(store.root).add(entry)
         store.put(key_of(number), entry)
 
 
@@ -152,8 +152,26 @@ def test_sync_over_s3(one: Machine, other: Machine, tmp_path: Path) -> None:
             assert len(told("gc", "--remote", address, "--max-size", "0", **other.env())["removed"]) == 3
             assert told("ls", "--remote", address, **other.env()) == []
     except servers.MissingServerError as missing:
-        pytest.skip(str(missing))
+        servers.do_without("moto", missing)
     assert keys(other) == {key_of(number) for number in (0, 1, 2, 7)}
+
+
+def test_who_may_not_load_a_bundle_is_told_what_to_do(one: Machine, other: Machine, tmp_path: Path) -> None:
+    path = str(tmp_path / "some.zip")
+    rewarm("bundle", "save", path, **one.env())
+    stranger = Machine.named("stranger", tmp_path)
+    assert "and run: rewarm keys trust 'LINE'" in rewarm("bundle", "load", path, code=1, **stranger.env()).out
+    rewarm("bundle", "save", f"{path}.2", **one.env(REWARM_SIGNING_KEY=""))
+    text = rewarm("bundle", "load", f"{path}.2", code=1, **other.env()).out
+    assert "Nobody has signed these" in text
+    assert "--trust verify" in text
+
+
+def test_a_push_says_what_it_did_not_look_at(one: Machine, url: str) -> None:
+    rewarm("sync", "push", **one.env(url))
+    assert "3 have one of their key there, which was not looked at" in rewarm("sync", "push", **one.env(url)).out
+    assert told("sync", "push", **one.env(url))["there_already"] == 3
+    assert "not looked at" not in rewarm("sync", "push", "--verify", **one.env(url)).out
 
 
 # -- ls and gc -----------------------------------------------------------------------------------------------------
@@ -305,7 +323,7 @@ def bundled(one: Machine, url: str, tmp_path: Path) -> dict[str, list[str]]:
     store, file = one.store(), str(tmp_path / "made.zip")
     for number in range(10, 30):
         entry = entry_of(number, size=100 << 10)
-        made_in(store.root).add(entry)
+        Made(store.root).add(entry)
         store.put(key_of(number), entry)
     rewarm("sync", "push", **one.env(url))
     rewarm("bundle", "save", file, **one.env())

@@ -41,6 +41,9 @@ def host(**more):
     return HostLeases(root / "leases", PRIVATE, **more)
 
 def fleet(**more):
+    if more.pop("other_host", True):
+        from rewarm.coordination import fleet as module
+        module.process_space = lambda: f"{{os.getpid():016x}}"
     return FleetLeases(FolderBlobs(root / "remote"), "ns", enforces=True, **more)
 
 def compile_it(seconds, store=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from leasing import KEY, OTHER, FolderBlobs, Processes, until
 
-from rewarm.coordination import FleetLeases, HostLeases, Lead
+from rewarm.coordination import FleetLeases, HostLeases, Lead, fleet
 from rewarm.remote.blobs import TooLargeError, UnreachableError
 from rewarm.small_files import PRIVATE
 
@@ -84,7 +84,7 @@ def test_who_leads_is_told_so_beats_and_leaves_nothing(blobs: FolderBlobs) -> No
         assert (lead.outcome, lead.why) == ("leads", "no other host had it in hand")
         assert blobs.asked == ["put"], "one round trip"
         first = (blobs.root / NAME).read_text()
-        assert re.fullmatch(rf"rewarm lease 1 [0-9a-f]{{16}}-{os.getpid()}-[0-9a-f]{{8}} 1 0\.3\n", first)
+        assert re.fullmatch(rf"rewarm lease 2 [0-9a-f]{{16}}-{os.getpid()}-[0-9a-f]{{8}} - - 1 0\.3\n", first)
         until("it beats", lambda: (blobs.root / NAME).read_text() == first.replace(" 1 0.3", " 3 0.3"), 10)
     assert leases.close()
     assert names(blobs) == []
@@ -185,6 +185,90 @@ def test_after_a_leader_that_dies_one_of_the_others_leads(processes: Processes, 
     assert names(FolderBlobs(processes.root / "remote")) == []
 
 
+def both(size: int = 0) -> str:
+    """What a process does that asks for the lease of its directory and then for the fleet's, which is in no hurry."""
+    return f"""
+        from contextlib import nullcontext
+        from rewarm.coordination import seat_of
+        directory = root / "cache"
+        directory.mkdir(exist_ok=True)
+        own = HostLeases(directory / "leases", PRIVATE, silence=2.0)
+        leases = fleet(other_host=False, silence=30.0, seat=seat_of(directory))
+        def resolve_both(seconds):
+            with own.lead(KEY, stored.exists) as lead:
+                if lead.outcome == "waited" and stored.exists():
+                    return say("hit")
+                resolve(leases, seconds)
+        {"go()" if size else "pass"}
+        resolve_both({"0.5" if size else "60"})
+        leases.close()
+    """
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_leader_of_the_same_directory_delays_by_what_the_directory_has(processes: Processes, number: int) -> None:
+    """Both waits do not add up: who leads the directory has the fleet's lease at once, also after several deaths."""
+    for _ in range(2 if number == signal.SIGKILL else 1):
+        leader = processes.start(both())
+        leader.line("leads")
+        leader.send(number)
+    died = time.monotonic()
+    waiters = processes.start_at_once(both(size=1), 3)
+    until("another leads", (processes.root / "stored").exists, 20)
+    assert time.monotonic() - died < (0.0 if number == signal.SIGKILL else 2.0) + PAUSE + SLACK
+    said = [waiter.home() for waiter in waiters]
+    assert sum(lines[-1] == "hit" for lines in said) == 2
+    reasons = [line.split(" ", 2)[2] for waiter in waiters for line in waiter.says("leads")]
+    assert reasons == ["the process that had it in hand is gone, or stopped"]
+    assert names(FolderBlobs(processes.root / "remote")) == []
+
+
+def test_a_process_of_this_host_that_is_gone_is_not_waited_for(processes: Processes) -> None:
+    """In another directory, so only the fleet's lease knows of it; nor is one whom its parent has not missed yet."""
+    asks = "l = fleet(other_host=False, silence=30.0); resolve(l, SECONDS); l.close()"
+    for reap in (True, False):
+        leader = processes.start(asks.replace("SECONDS", "60"))
+        leader.line("leads")
+        leader.send(signal.SIGKILL)
+        if reap:
+            leader.popen.wait(10)
+        since = time.monotonic()
+        other = processes.start(asks.replace("SECONDS", "0, store=False"))
+        assert other.line("leads").endswith("the process that had it in hand is gone, or stopped")
+        assert time.monotonic() - since < PAUSE + SLACK
+        other.home()
+
+
+def test_a_process_of_this_host_that_is_stopped_in_another_directory_is_silent_first(processes: Processes) -> None:
+    leader = processes.start("resolve(fleet(other_host=False, beat=0.5, silence=2.0), 60)")
+    leader.line("leads")
+    leader.send(signal.SIGSTOP)
+    other = processes.start("l = fleet(other_host=False, beat=0.5, silence=2.0); resolve(l, 0); l.close()")
+    assert other.line("leads").endswith("the host that had it in hand is silent")
+
+
+@pytest.mark.parametrize("forged", ["seat", "process"])
+def test_who_does_not_lead_the_directory_takes_nothing_over_for_its_seat(blobs: FolderBlobs, forged: str) -> None:
+    """Another thread that may not wait for the directory's leader, or a lease with a number of another container."""
+    leases = FleetLeases(blobs, "ns", enforces=True, beat=0.3, silence=1.5, patience=1.0, seat="5" * 16)
+    space = "0" * 16 if forged == "process" else fleet.process_space()
+    number, seat = (2**22 - 1, "-") if forged == "process" else (os.getpid(), "5" * 16)
+    blobs.put(NAME.replace("!", "/"), f"rewarm lease 2 {space}-{number}-00000000 {seat} - 3 0.2\n".encode())
+    assert ask(leases).outcome == "alone"
+
+
+def test_nobody_waits_for_one_whose_entry_would_not_be_used(blobs: FolderBlobs) -> None:
+    ours, theirs = "a" * 32, "b" * 32
+    leader = FleetLeases(blobs, "ns", enforces=True, signer=theirs)
+    for accepts, waits in ((lambda signer: signer == ours, False), (lambda signer: signer == theirs, True)):
+        with leader.lead(KEY, never):
+            other = FleetLeases(blobs, "ns", enforces=True, patience=0.5, signer=ours, accepts=accepts)
+            lead = in_thread(lambda other=other: ask(other))()
+        assert lead.outcome == "alone"
+        assert (lead.seconds > 0.4, "no entry that would be used" in lead.why) == (waits, not waits)
+        leader.close()
+
+
 def test_a_leader_that_goes_on_after_a_stop_leaves_the_next_ones_lease(
     blobs: FolderBlobs, processes: Processes
 ) -> None:
@@ -213,7 +297,7 @@ def test_a_lease_that_nobody_holds_is_taken_over(blobs: FolderBlobs) -> None:
     with leases.lead(KEY, never) as lead:
         assert (lead.outcome, lead.why) == ("leads", "the host that had it in hand is silent")
         assert 1.5 <= lead.seconds < 1.5 + PAUSE + SLACK
-        assert (blobs.root / NAME).read_bytes().startswith(b"rewarm lease 1 ")
+        assert (blobs.root / NAME).read_bytes().startswith(b"rewarm lease 2 ")
     leases.close()
     assert names(blobs) == []
 
@@ -434,7 +518,7 @@ def test_a_process_that_was_silent_once_is_not_waited_for_again(blobs: FolderBlo
     leases = quick(blobs)
     keys = [hashlib.sha256(f"{number}".encode()).hexdigest() for number in range(6)]
     for number, key in enumerate(keys):
-        blobs.put(f"ns/leases/{key}", f"rewarm lease 1 0123456789abcdef-77-{number:08x} 3 0.2\n".encode())
+        blobs.put(f"ns/leases/{key}", f"rewarm lease 2 0123456789abcdef-77-{number:08x} - - 3 0.2\n".encode())
     waited = []
     for key in keys:
         with leases.lead(key, lambda: False) as lead:
@@ -449,7 +533,7 @@ def test_after_three_silent_ones_nobody_is_waited_for(blobs: FolderBlobs) -> Non
     outcomes = []
     for number in range(5):
         key = hashlib.sha256(f"{number}".encode()).hexdigest()
-        blobs.put(f"ns/leases/{key}", f"rewarm lease 1 0123456789abcdef-{number}-00000000 3 0.2\n".encode())
+        blobs.put(f"ns/leases/{key}", f"rewarm lease 2 0123456789abcdef-{number}-00000000 - - 3 0.2\n".encode())
         with leases.lead(key, lambda: False) as lead:
             outcomes.append((lead.outcome, lead.seconds > 1.4))
     assert outcomes == [("leads", True)] * 3 + [("alone", False)] * 2

@@ -137,7 +137,7 @@ def test_a_folder_and_a_bucket_that_are_not_there(one: Machine, shared: Path, tm
             verdict, words = look(one, server.address().replace(server.url, "s3://no-such-bucket")).the("remote")
             assert (verdict, "there is no such bucket" in words) == ("problem", True)
     except servers.MissingServerError as missing:
-        pytest.skip(str(missing))
+        servers.do_without("moto", missing)
 
 
 def test_what_a_server_refuses(one: Machine) -> None:

@@ -36,6 +36,9 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 KEY, SECRET = "AKIATEST", "secrettest"
 AZURE_KEY = base64.b64encode(b"the key of an account for tests..").decode("ascii")
@@ -430,6 +433,14 @@ SERVERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
     "folder": a_folder,
     "fuse": fuse,
 }
+
+
+def do_without(name: str, missing: MissingServerError) -> NoReturn:
+    """Skip a test whose server cannot start; fail it where REWARM_TEST_SERVERS says that it may not be missing."""
+    wanted = [one.strip() for one in os.environ.get("REWARM_TEST_SERVERS", "").split(",")]
+    if name in wanted:
+        pytest.fail(f"{name} is in REWARM_TEST_SERVERS and cannot start: {missing}")
+    pytest.skip(f"{name} cannot start here: {missing}")
 
 
 class Servers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import traceback
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import example, given, settings, strategies
@@ -82,6 +83,14 @@ def test_lists() -> None:
     assert parse_list("") == parse_list(" , ") == ()
 
 
+HOSTED = ("http", "https", "redis", "rediss", "valkey", "valkeys")
+
+
+@pytest.mark.parametrize("text", ["http://[::1]:8080/x", "redis://[fe80::1]/0", "https://h:65535", "http://h:1"])
+def test_hosts_that_are_some(text: str) -> None:
+    urlsplit(parse(text).url).port  # noqa: B018 - what raises where the host is none
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -96,7 +105,7 @@ def test_lists() -> None:
         ("s3://b/a%2Fb", "names between slashes"),
         ("s3://b/a//b", "names between slashes"),
         ("s3://b?trsut=require", "s3://b has no option 'trsut'; did you mean 'trust'? Its options are trust, write"),
-        ("s3://b?token=x", "s3://b has no option 'token'. Its options are trust, write, deadline"),
+        ("s3://b?token=x", "s3://b has no option 'token'. Its options are trust, write, ranks, deadline"),
         ("s3://b?trust=verfy", "one of require, verify, store, found 'verfy'; did you mean 'verify'?"),
         ("s3://b?errors=strict", "one of ignore, warn, fail, found 'strict'"),
         ("s3://b?write=maybe", "yes or no"),
@@ -111,6 +120,13 @@ def test_lists() -> None:
         ("gs://me:pw@b", "takes no user name and password"),
         ("s3://ID:x@b?secret_access_key=y", "in the query and before the '@'"),
         ("abfs://c@a.example.com", "az://container?account_name=NAME"),
+        ("s3://b?ranks=some", "one of first, all, found 'some'"),
+        *((f"{scheme}://h:99999", "found port 99999 (ports go from 1 to 65535)") for scheme in HOSTED),
+        *((f"{scheme}://h:0/x", "found port 0") for scheme in HOSTED),
+        *((f"{scheme}://[12::3::4]:80", "that is no IPv6 address") for scheme in HOSTED),
+        *((f"{scheme}://[1.2.3.4]", "that is no IPv6 address") for scheme in HOSTED),
+        *((f"{name}://b?endpoint=http://h:70000", "http:// or https:// with a host") for name in ("s3", "gs", "az")),
+        ("s3://b?endpoint=http://[zz]:1", "http:// or https:// with a host"),
     ],
 )
 def test_mistakes_are_one_sentence(text: str, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +26,12 @@ from rewarm.remote.blobs import (
     NoSuchPlaceError,
     RefusedError,
     RemoteError,
+    TakenError,
     TooLargeError,
     UnreachableError,
 )
 from rewarm.remote.folder import FolderBlobs
+from rewarm.remote.guard import Guarded
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -458,3 +462,64 @@ def test_the_rights_are_one_function_of_the_root(root: Path) -> None:
         assert modes.file & 0o600 == 0o600
         assert bool(modes.file & 0o020) == bool(mode & 0o020)
         assert modes.directory & 0o4000 == 0
+
+
+@contextlib.contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    """What is done is done as this user."""
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def sticky() -> Iterator[Path]:
+    """A folder of mode 1777 that every user can reach."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can be several users")
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made) / "shared"
+        root.mkdir()
+        Path(made).chmod(0o755)
+        root.chmod(0o1777)
+        yield root
+
+
+def test_in_a_sticky_folder_anothers_blob_is_one_names_trouble(sticky: Path) -> None:
+    """All others go there, and the guard does not take the whole for one that is only read."""
+    told: list[str] = []
+    blobs = Guarded(FolderBlobs(sticky), tell=told.append)
+    with as_user(31001):
+        blobs.put(NAME, b"theirs")
+        (sticky / "main" / "cd").mkdir(mode=0o755)  # which they made with other rights
+    with as_user(31002):
+        with pytest.raises(TakenError, match="another user's lies there"):
+            blobs.put(NAME, b"ours")
+        with pytest.raises(TakenError):
+            blobs.delete(NAME)
+        with pytest.raises(TakenError):
+            blobs.put("main/cd/" + "cd" * 32, b"ours")
+        for number in range(16):
+            blobs.put(f"main/ef/{number:064x}", b"ours")
+        assert blobs.get(NAME, limit=99) == b"theirs"
+        blobs.put(f"main/ef/{0:064x}", b"ours again")
+        blobs.delete(f"main/ef/{1:064x}")
+    assert told == []
+    assert blobs.traffic().state == "ok"
+    assert sorted(path.name for path in (sticky / "main" / "ab").iterdir()) == ["ab" * 32]
+
+
+def test_a_folder_in_which_nothing_may_be_made_is_only_read(sticky: Path) -> None:
+    blobs = FolderBlobs(sticky)
+    with as_user(31001):
+        blobs.put(NAME, b"theirs")
+        for path in (sticky / "main" / "ab", sticky / "main"):
+            path.chmod(0o755)
+    for mode in (0o1777, 0o755):
+        sticky.chmod(mode)
+        with as_user(31002):
+            for act in (lambda: blobs.put(NAME, b"ours"), lambda: blobs.put("main/ef/x", b"ours")):
+                with pytest.raises(RefusedError, match="no right to do this"):
+                    act()

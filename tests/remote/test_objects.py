@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import os
 import shutil
 import socket
@@ -31,6 +32,7 @@ from rewarm.remote.blobs import (
     UnreachableError,
 )
 from rewarm.remote.opening import open_blobs
+from shared_remotes import http_cache
 
 pytest_plugins = ["remote_fixtures"]
 pytestmark = pytest.mark.usefixtures("clean_clients")
@@ -151,13 +153,13 @@ def test_what_is_too_large_is_not_read(server: Ask) -> None:
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------
 
-UNREACHABLE = (408, 412, 423, 500, 502, 503, 504)
+UNREACHABLE = (408, 412, 423, 500, 502, 504)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 405, 408, 412, 423, 429, 451, 500, 501, 502, 503, 504, 507])
 def test_what_a_status_means(status: int, server: Ask) -> None:
     verbs = each_verb(opened(f"http://127.0.0.1:{server('nginx').port}/status/{status}"))
-    expected = ThrottledError if status == 429 else UnreachableError if status in UNREACHABLE else RefusedError
+    expected = ThrottledError if status in (429, 503) else UnreachableError if status in UNREACHABLE else RefusedError
     assert type(error_of(verbs["put"])) is expected
     if status == 405:
         assert verbs["get"]() is None  # as obstore has it
@@ -177,7 +179,7 @@ def test_what_a_status_means(status: int, server: Ask) -> None:
         (404, "NoSuchKey", None),
         (503, "SlowDown", ThrottledError),
         (503, "ServerBusy", ThrottledError),
-        (503, "ServiceUnavailable", UnreachableError),
+        (503, "ServiceUnavailable", ThrottledError),
         (500, "InternalError", UnreachableError),
     ],
 )
@@ -189,6 +191,57 @@ def test_what_a_code_of_s3_means(status: int, code: str, expected: type[RemoteEr
     else:
         assert type(error_of(verbs["get"])) is expected
         assert type(error_of(verbs["put"])) is expected
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", (7.0, 7.0)),
+        ("DATE", (18.0, 20.0)),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", (0.0, 0.0)),
+        ("9" * 30, (86_400.0, 86_400.0)),
+        ("soon", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_for_how_long_a_server_of_http_wants_to_be_left_alone(
+    status: int, said: str, seconds: tuple[float, float] | None
+) -> None:
+    """What it turns away is not sent again, and its header is asked for once, however many requests it turned away."""
+    with http_cache() as cache:
+        cache.put_status = cache.get_status = status
+        cache.retry_after = email.utils.formatdate(time.time() + 20, usegmt=True) if said == "DATE" else said
+        blobs = opened(f"http://127.0.0.1:{cache.port}/cache")
+        verbs = each_verb(blobs)
+        found = [error_of(verbs[name]) for name in ("put", "get")]
+        for error in found:
+            assert isinstance(error, ThrottledError)
+            if seconds is None:
+                assert error.retry_after is None
+            else:
+                assert error.retry_after is not None
+                assert seconds[0] <= error.retry_after <= seconds[1]
+        assert [how for how, _ in cache.asked] == ["PUT", "HEAD", "GET"]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_an_object_store_that_is_asked_too_much_is_asked_once(scheme: str) -> None:
+    """Whose header nobody shows: there is no word of how long."""
+    with http_cache() as cache:
+        cache.put_status, cache.retry_after = 503, "7"
+        keys = f"&access_key_id={KEY}&secret_access_key={SECRET}" if scheme == "s3" else ""
+        error = error_of(each_verb(opened(f"{scheme}://b?endpoint=http://127.0.0.1:{cache.port}{keys}"))["put"])
+        assert isinstance(error, ThrottledError)
+        assert error.retry_after is None
+        assert len(cache.asked) == 1
+
+
+def test_what_breaks_off_is_asked_once_more() -> None:
+    with http_cache() as cache:
+        cache.get_status = 500
+        assert type(error_of(each_verb(opened(f"http://127.0.0.1:{cache.port}/cache"))["get"])) is UnreachableError
+        assert [how for how, _ in cache.asked] == ["GET", "GET"]
 
 
 ALIKE = {
@@ -389,3 +442,28 @@ def test_own_certificates(server: Ask, tmp_path: Path) -> None:
             assert type(error_of(lambda: opened(f"https://127.0.0.1:{port}/x").get("a", limit=9))) is UnreachableError
     except MissingServerError as missing:
         pytest.skip(f"{missing}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("az://c", "no account is named: ?account_name=NAME"),
+        ("gs://b?service_account=/nonexistent", "the file of credentials cannot be opened"),
+        ("gs://b?service_account_key=hunter2", "not in Google's JSON"),
+        ("az://c?account_name=a&account_key=hunter2!", "account_key is not base64"),
+        ("az://c?account_name=a&sas_key=hunter2", "sas_key is no query"),
+        ("s3://b?s3_express=hunter2&region=x&access_key_id=a&secret_access_key=b", "an option that is true or false"),
+        ("s3://b?checksum_algorithm=hunter2&access_key_id=a&secret_access_key=b", "checksum_algorithm is not one"),
+        ("http://h/x?proxy=%3A%3A", "is no URL"),
+    ],
+)
+def test_an_address_that_the_client_does_not_take_says_what_is_missing(
+    text: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    error = error_of(each_verb(opened(text))["get"])
+    assert type(error) is RefusedError
+    assert words in error.reason
+    assert "hunter2" not in error.reason

@@ -283,7 +283,7 @@ def test_a_federated_identity_without_googles_library_says_what_works(
 def test_a_file_of_google_s_that_is_wrong_is_an_error_that_shows_nothing_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for kind, text in (("nonsense", "of type nonsense"), (7, "cannot be used")):
+    for kind, text in (("nonsense", "of type nonsense"), (7, "not in Google.s JSON")):
         path = federated(tmp_path, "http://secret.invalid", type=kind)
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
         with pytest.raises(RefusedError, match=text) as caught:

@@ -26,7 +26,7 @@ PROGRAM = """
     from sharing_world import entry_of, key_of, store_at
     from rewarm import settings
     from rewarm.remote.address import parse
-    from rewarm.sharing.made import made_in
+    from rewarm.sharing.made import Made
     from rewarm.sharing.markers import Markers
     from rewarm.sharing.opening import open_remotes
 
@@ -34,7 +34,7 @@ PROGRAM = """
     store = store_at(asked.directory)
     for number in range(OWED):
         store.put(key_of(number), entry_of(number))
-        made_in(store.root).add(entry_of(number))
+        Made(store.root).add(entry_of(number))
         Markers(store.root, f"{parse(asked.remote[0]).identity} main").add(key_of(number))
 
     def opened():
@@ -67,7 +67,7 @@ def ended(tmp_path: Path, remote: str, body: str = AT_ONCE, owed: int = 3) -> li
 
 
 def marked(tmp_path: Path) -> set[str]:
-    return {path.name for path in (tmp_path / "cache" / MARKERS).glob("*/*")}
+    return {path.name for path in (tmp_path / "cache" / MARKERS).glob("*/*/*")}
 
 
 @pytest.fixture

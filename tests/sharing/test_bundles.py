@@ -13,15 +13,17 @@ import struct
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sharing_world import OURS, STRANGER, THEIRS, entry_of, key_of, ring, store_at
 
 from conftest import clean_environment
 from rewarm.sharing import bundle
-from rewarm.sharing.bundle import STORED, THERE, BadBundleError
-from rewarm.sharing.made import made_in
+from rewarm.sharing.bundle import STORED, THERE, BadBundleError, Updated
+from rewarm.sharing.made import Made
 from rewarm.store import LocalStore
 from rewarm.trust import Keyring, Posture, SigningKey, signed
 
@@ -41,7 +43,7 @@ def store(tmp_path: Path) -> LocalStore:
 def made(store: LocalStore, tmp_path: Path) -> Path:
     """A bundle of it."""
     path = tmp_path / "made.zip"
-    assert len(bundle.save(path, store, [info.key for info in store.scan()], ring()).added) == 3
+    assert len(save(path, store, [info.key for info in store.scan()], ring()).added) == 3
     return path
 
 
@@ -50,9 +52,19 @@ def empty(tmp_path: Path) -> LocalStore:
     return store_at(tmp_path / "to")
 
 
+def save(path: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, **more: Any) -> Updated:
+    made = None if more.pop("others", False) else Made(store.root)
+    return bundle.save(path, store, keys, keyring, made=made, **more)
+
+
+def update(path: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, **more: Any) -> Updated:
+    made = None if more.pop("others", False) else Made(store.root)
+    return bundle.update(path, store, keys, keyring, made=made, **more)
+
+
 def make(store: LocalStore, number: int, entry: bytes) -> None:
     """Have an entry in a store that was made there."""
-    made_in(store.root).add(entry)
+    Made(store.root).add(entry)
     store.put(key_of(number), entry)
 
 
@@ -91,7 +103,7 @@ def test_adding_to_one_keeps_what_is_there_and_takes_nothing_twice(
     store: LocalStore, made: Path, empty: LocalStore
 ) -> None:
     make(store, 5, entry_of(5))
-    done = bundle.update(made, store, [key_of(5), key_of(1), key_of(7), key_of(5)], ring())
+    done = update(made, store, [key_of(5), key_of(1), key_of(7), key_of(5)], ring())
     assert [one.key for one in done.added] == [key_of(5)]
     assert (done.replaced, done.refused, done.dropped, done.kept) == ([], {}, {}, 3)
     with zipfile.ZipFile(made) as archive:
@@ -107,14 +119,14 @@ def test_what_cannot_be_written_leaves_what_was_there(store: LocalStore, made: P
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bundle.update(made, store, keys(), ring())  # type: ignore[arg-type]
+        update(made, store, keys(), ring())  # type: ignore[arg-type]
     assert made.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "made.zip"]
     made.write_bytes(b"no bundle")
     with pytest.raises(BadBundleError):
-        bundle.update(made, store, [key_of(0)], ring())
+        update(made, store, [key_of(0)], ring())
     with pytest.raises(FileExistsError):
-        bundle.save(made, store, [key_of(0)], ring(), only_new=True)
+        save(made, store, [key_of(0)], ring(), only_new=True)
     assert made.read_bytes() == b"no bundle"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "made.zip"]
 
@@ -154,7 +166,7 @@ def test_what_is_refused_here_is_replaced_by_what_is_here(
 ) -> None:
     keys = refusing(why, 1, made, store)
     assert [outcome == STORED for outcome in outcomes(made, empty, keys=keys)].count(False) == 1
-    done = bundle.update(made, store, [info.key for info in store.scan()], keys)
+    done = update(made, store, [info.key for info in store.scan()], keys)
     assert ([one.key for one in done.replaced], done.added, done.kept) == ([key_of(1)], [], 2)
     assert (done.refused, done.dropped) == ({}, {})
     assert sorted(outcomes(made, empty)) == sorted([STORED, THERE, THERE])
@@ -168,7 +180,7 @@ def test_what_is_refused_here_and_cannot_be_replaced_is_said(
     store: LocalStore, made: Path, empty: LocalStore, why: str
 ) -> None:
     keys = refusing(why, 1, made, store)
-    done = bundle.update(made, store, [key_of(0), key_of(2)], keys)
+    done = update(made, store, [key_of(0), key_of(2)], keys)
     assert (done.added, done.replaced, done.kept) == ([], [], 2)
     if why == "unreadable":
         assert set(done.dropped) == {key_of(1)}
@@ -181,13 +193,13 @@ def test_what_is_refused_here_and_cannot_be_replaced_is_said(
 def test_who_has_no_key_takes_nobody_s_signature_off(store: LocalStore, made: Path, empty: LocalStore) -> None:
     rewritten(made, {f"entries/{key_of(0)}": signed(entry_of(0), key_of(0), "bundle", STRANGER)})
     nobody = Keyring(None, [OURS.public], [THEIRS.id])
-    done = bundle.update(made, store, [key_of(0), key_of(1)], nobody)
+    done = update(made, store, [key_of(0), key_of(1)], nobody)
     assert (done.added, done.replaced, done.refused, done.kept) == ([], [], {}, 3)
     assert sorted(outcomes(made, empty)) == sorted(
         [STORED, STORED, f"refused: signed by an unknown key (signer {STRANGER.id})"]
     )
     rewritten(made, {f"entries/{key_of(0)}": signed(entry_of(0), key_of(0), "bundle", THEIRS)})
-    done = bundle.update(made, store, [key_of(0), key_of(1)], nobody)
+    done = update(made, store, [key_of(0), key_of(1)], nobody)
     assert [one.key for one in done.replaced] == [key_of(0)], "nobody who revoked the key would take it"
 
 
@@ -200,14 +212,14 @@ def test_what_others_made_goes_in_only_where_that_is_asked_for(
     store.put(key_of(7), entry_of(7))
     keys, path = [key_of(0), key_of(7)], tmp_path / "a.zip"
     for keyring in (ring(), Keyring(None)):
-        done = bundle.save(path, store, keys, keyring)
+        done = save(path, store, keys, keyring)
         assert ([one.key for one in done.added], done.passed_over) == ([key_of(0)], (key_of(7),))
-    done = bundle.update(path, store, keys, ring())
+    done = update(path, store, keys, ring())
     assert ([one.key for one in done.added + done.replaced], done.passed_over) == ([key_of(0)], (key_of(7),))
-    done = bundle.update(path, store, keys, ring(), others=True)
+    done = update(path, store, keys, ring(), others=True)
     assert ([one.key for one in done.added], done.passed_over, done.kept) == ([key_of(7)], (), 1)
     assert outcomes(path, empty) == [STORED] * 2
-    done = bundle.save(tmp_path / "b.zip", store, keys, ring(), others=True)
+    done = save(tmp_path / "b.zip", store, keys, ring(), others=True)
     assert ([one.key for one in done.added], done.passed_over) == (keys, ())
 
 
@@ -218,7 +230,7 @@ def test_in_a_bundle_it_keeps_the_signature_with_which_it_came(store: LocalStore
     theirs = signed(entry_of(7), key_of(7), "bundle", THEIRS)
     rewritten(made, {f"entries/{key_of(7)}": theirs})
     keyring = Keyring(OURS, [THEIRS.public], [THEIRS.id] if revoked else [])
-    done = bundle.update(made, store, [key_of(7)], keyring)
+    done = update(made, store, [key_of(7)], keyring)
     assert (done.added, done.replaced, done.kept) == ([], [], 3 if revoked else 4)
     assert done.refused == ({key_of(7): "signed by a revoked key"} if revoked else {})
     with zipfile.ZipFile(made) as archive:
@@ -227,11 +239,11 @@ def test_in_a_bundle_it_keeps_the_signature_with_which_it_came(store: LocalStore
 
 def test_members_of_no_bundle_are_left_out_and_named(store: LocalStore, made: Path) -> None:
     rewritten(made, {"README": b"by hand", "entries/short": b"x", "a\x1b[2Jb": b"y"})
-    done = bundle.update(made, store, [key_of(0)], ring())
+    done = update(made, store, [key_of(0)], ring())
     assert (done.foreign, done.kept) == (("README", "entries/short", "a[2Jb"), 3)
     with zipfile.ZipFile(made) as archive:
         assert "README" not in archive.namelist()
-    assert bundle.update(made, store, [key_of(0)], ring()).foreign == ()
+    assert update(made, store, [key_of(0)], ring()).foreign == ()
 
 
 # -- the file itself -----------------------------------------------------------------------------------------------
@@ -239,13 +251,15 @@ def test_members_of_no_bundle_are_left_out_and_named(store: LocalStore, made: Pa
 ADDING = """
 import sys
 from pathlib import Path
+from typing import Any
 from sharing_world import key_of, ring
 from rewarm.sharing import bundle
+from rewarm.sharing.made import Made
 from rewarm.store import LocalStore
 
 path, root, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 sys.stdin.readline()
-bundle.update(path, LocalStore(root), [key_of(number)], ring())
+bundle.update(path, LocalStore(root), [key_of(number)], ring(), made=Made(root))
 """
 
 
@@ -288,7 +302,7 @@ def test_who_holds_the_folder_for_ever_is_not_waited_for(
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         with pytest.raises(TimeoutError, match="another has been writing"):
-            bundle.update(made, store, [key_of(0)], ring(), tell=told.append)
+            update(made, store, [key_of(0)], ring(), tell=told.append)
     finally:
         os.close(descriptor)
     assert told == [f"waiting for another that writes a bundle in {made.parent}"]
@@ -302,13 +316,13 @@ def test_a_link_stays_and_so_does_the_mode(store: LocalStore, made: Path, tmp_pa
     link.symlink_to("../made.zip")
     for mode in (0o600, 0o664, 0o444):
         made.chmod(mode)
-        bundle.update(link, store, [key_of(5)], ring())
+        update(link, store, [key_of(5)], ring())
         assert link.is_symlink()
         assert stat.S_IMODE(made.stat().st_mode) == mode
     assert len(bundle.members(made)) == 4
     dangling = tmp_path / "links" / "dangling"
     dangling.symlink_to(tmp_path / "new.zip")
-    bundle.save(dangling, store, [key_of(5)], ring())
+    save(dangling, store, [key_of(5)], ring())
     assert dangling.is_symlink()
     assert len(bundle.members(tmp_path / "new.zip")) == 1
 
@@ -319,7 +333,7 @@ def test_what_a_writer_left_that_was_killed_goes_after_an_hour(store: LocalStore
         (tmp_path / name).write_bytes(b"half")
         if "18" not in name:
             os.utime(tmp_path / name, (0, 0))
-    bundle.update(made, store, [key_of(0)], ring())
+    update(made, store, [key_of(0)], ring())
     assert [name for name in names if (tmp_path / name).exists()] == names[1:]
 
 
@@ -339,7 +353,7 @@ def test_who_made_it(
     store: LocalStore, empty: LocalStore, tmp_path: Path, signer: SigningKey | None, posture: Posture, passes: bool
 ) -> None:
     path = tmp_path / "a.zip"
-    bundle.save(path, store, [key_of(0)], Keyring(signer))
+    save(path, store, [key_of(0)], Keyring(signer))
     found = outcomes(path, empty, posture)
     assert (found == [STORED]) is passes
     assert (holds(empty) == {key_of(0)}) is passes

@@ -8,23 +8,32 @@ import time
 from pathlib import Path
 
 import pytest
-from sharing_world import Held, entry_of, key_of, ring, store_at, until, uploads_of
+from sharing_world import OURS, STRANGER, THEIRS, Held, entry_of, key_of, ring, store_at, until, uploads_of
 
 from rewarm.remote.blobs import RefusedError
 from rewarm.remote.folder import FolderBlobs
 from rewarm.sharing import Namespaces, Remotes, RemoteTier, known_places
 from rewarm.sharing.fleet import Fleet
-from rewarm.trust import Posture
+from rewarm.trust import Keyring, Posture
+from shared_remotes import MAIN
 
 LARGE, SMALL = 1 << 20, 300
 
 
-def tier_over(blobs: object, *, writes: bool = True, keeps: bool | None = True) -> RemoteTier:
+def tier_over(
+    blobs: object,
+    *,
+    writes: bool = True,
+    keeps: bool | None = True,
+    keyring: Keyring | None = None,
+    posture: Posture = Posture.REQUIRE,
+    namespaces: Namespaces = MAIN,
+) -> RemoteTier:
     return RemoteTier(
         blobs,  # type: ignore[arg-type]
-        namespaces=Namespaces("main", ("main",)),
-        keyring=ring(),
-        posture=Posture.REQUIRE,
+        namespaces=namespaces,
+        keyring=keyring or ring(),
+        posture=posture,
         writes=writes,
         tell=lambda _: None,
         keeps_only_new=keeps,
@@ -75,6 +84,52 @@ def test_who_leads_where(tmp_path: Path, writes: bool, keeps: bool, leads: bool)
     assert outcome(fleet) == ("leads" if leads else "alone")
     fleet.close()
     assert leases(tmp_path / "remote") == []
+
+
+@pytest.mark.parametrize(
+    ("keyring", "posture", "asks"),
+    [
+        (Keyring(), Posture.REQUIRE, False),
+        (Keyring(), Posture.VERIFY, True),
+        (Keyring(OURS, revoked=[OURS.id]), Posture.REQUIRE, False),
+        (Keyring(OURS, revoked=[OURS.id]), Posture.STORE, False),
+        (Keyring(OURS), Posture.REQUIRE, True),
+    ],
+)
+def test_who_can_publish_nothing_asks_for_no_lease(
+    tmp_path: Path, keyring: Keyring, posture: Posture, asks: bool
+) -> None:
+    tier = tier_over(folder(tmp_path / "remote"), keyring=keyring, posture=posture)
+    with Fleet([tier], tmp_path).lead(key_of(1), LARGE, never) as lead:
+        assert lead.outcome == ("leads" if asks else "alone"), lead.why
+        assert len(leases(tmp_path / "remote")) == asks
+
+
+@pytest.mark.parametrize("why", ["a stranger's key", "a revoked key", "not signed", "not read here", ""])
+def test_nobody_waits_for_an_entry_that_he_would_not_use(tmp_path: Path, why: str) -> None:
+    """The other leads all the same; one whose entry would be used is waited for."""
+    remote = folder(tmp_path / "remote")
+    posture = Posture.VERIFY if why == "not signed" else Posture.REQUIRE
+    leads = Keyring() if why == "not signed" else Keyring(STRANGER if why == "a stranger's key" else OURS)
+    waits = Keyring(THEIRS, [OURS.public], [OURS.id] if why == "a revoked key" else [])
+    reads = Namespaces("main", ("other",)) if why == "not read here" else MAIN
+    one = Fleet([tier_over(remote, keyring=leads, posture=posture)], None)
+    other = Fleet([tier_over(remote, keyring=waits, namespaces=reads)], None)
+    begun, ended = threading.Event(), threading.Event()
+
+    def lead() -> None:
+        with one.lead(key_of(1), LARGE, never) as lead:
+            assert lead.outcome == "leads"
+            begun.set()
+            ended.wait(1.0)
+
+    thread = threading.Thread(target=lead)
+    thread.start()
+    assert begun.wait(10)
+    with other.lead(key_of(1), LARGE, never) as found:
+        assert (found.outcome, found.seconds < 0.5) == (("alone", True) if why else ("waited", False)), found
+    ended.set()
+    thread.join()
 
 
 def test_the_first_remote_that_keeps_leases_has_them(tmp_path: Path) -> None:

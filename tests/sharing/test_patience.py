@@ -16,7 +16,7 @@ from rewarm.remote.blobs import RefusedError, ThrottledError, UnreachableError
 from rewarm.remote.guard import Guarded
 from rewarm.remote.objects import ObjectBlobs
 from rewarm.sharing import RemoteTier, sync
-from rewarm.sharing.made import made_in
+from rewarm.sharing.made import Made
 from rewarm.sharing.sync import Sent
 from rewarm.sharing.tier import OVERSIZED
 from rewarm.store import LocalStore
@@ -30,7 +30,7 @@ NUMBERS = range(20)
 def store(tmp_path: Path) -> LocalStore:
     found = store_at(tmp_path / "here")
     for number in NUMBERS:
-        made_in(found.root).add(entry_of(number))
+        Made(found.root).add(entry_of(number))
         found.put(key_of(number), entry_of(number))
     return found
 
@@ -62,7 +62,7 @@ def watched(found: Iterator[Sent], proxy: FaultProxy, fault: Fault, seconds: flo
 def test_a_short_trouble_delays_and_loses_nothing(store: LocalStore, cache: HttpCache, fault: Fault) -> None:
     told: list[str] = []
     with FaultProxy(cache.port, http=True) as proxy:
-        found = sync.push(store, tier_of(proxy.port), map(key_of, NUMBERS), tell=told.append)
+        found = sync.push(store, tier_of(proxy.port), map(key_of, NUMBERS), made=Made(store.root), tell=told.append)
         sent = watched(found, proxy, fault, 0.8)
     assert [one.problem for one in sent] == [None] * 20
     assert sorted(cache.entries()) == sorted(map(key_of, NUMBERS))
@@ -73,7 +73,12 @@ def test_a_short_trouble_delays_and_loses_nothing(store: LocalStore, cache: Http
 def test_who_answers_nothing_for_too_long_is_given_up(store: LocalStore, cache: HttpCache) -> None:
     since = time.monotonic()
     with FaultProxy(cache.port, http=True) as proxy:
-        sent = watched(sync.push(store, tier_of(proxy.port), map(key_of, NUMBERS), patience=1.0), proxy, RESET, 9.0)
+        sent = watched(
+            sync.push(store, tier_of(proxy.port), map(key_of, NUMBERS), made=Made(store.root), patience=1.0),
+            proxy,
+            RESET,
+            9.0,
+        )
     assert time.monotonic() - since < 8
     problems = {one.problem for one in sent if one.problem is not None}
     assert problems
@@ -111,14 +116,16 @@ def test_what_no_patience_helps_is_said_at_once(store: LocalStore) -> None:
         Guarded(held), namespaces=MAIN, keyring=ring(), posture=Posture.REQUIRE, writes=True, tell=lambda _: None
     )
     since = time.monotonic()
-    assert [one.problem for one in sync.push(store, tier, map(key_of, NUMBERS))] == ["no right"] * 20
+    assert [one.problem for one in sync.push(store, tier, map(key_of, NUMBERS), made=Made(store.root))] == [
+        "no right"
+    ] * 20
     assert time.monotonic() - since < 1
 
 
 def test_a_blob_of_gigabytes_is_named_refused_and_replaced(store: LocalStore, tmp_path: Path) -> None:
     root, told = tmp_path / "shared", list[str]()
     tier = folder_tier(root, ring(), told=told)
-    list(sync.push(store, tier, map(key_of, NUMBERS)))
+    list(sync.push(store, tier, map(key_of, NUMBERS), made=Made(store.root)))
     huge = blob_of(root, key_of(3))
     with huge.open("r+b") as file:
         file.truncate(2 << 30)
@@ -127,6 +134,6 @@ def test_a_blob_of_gigabytes_is_named_refused_and_replaced(store: LocalStore, tm
     assert problems == {key_of(number): f"refused: {OVERSIZED}" if number == 3 else None for number in NUMBERS}
     assert tier.fetch(key_of(3)) is None
     assert [key_of(3)[:12] in line and OVERSIZED in line for line in told] == [True]
-    sent = list(sync.push(store, tier, map(key_of, NUMBERS), verify=True))
+    sent = list(sync.push(store, tier, map(key_of, NUMBERS), made=Made(store.root), verify=True))
     assert sent == [Sent(key_of(3), "push", None)]
     assert huge.stat().st_size < 1 << 20

@@ -13,7 +13,14 @@ import pytest
 from sharing_world import Held, entry_of, key_of, ring, store_at, until, uploads_of
 
 from conftest import clean_environment
-from rewarm.remote.blobs import RefusedError, RemoteError, ThrottledError, TooLargeError, UnreachableError
+from rewarm.remote.blobs import (
+    RefusedError,
+    RemoteError,
+    TakenError,
+    ThrottledError,
+    TooLargeError,
+    UnreachableError,
+)
 from rewarm.sharing import RemoteTier, Uploads, uploads
 from rewarm.sharing.markers import FOLDER, Markers, sweep
 from rewarm.sharing.tier import name_of
@@ -33,7 +40,7 @@ def tier_over(blobs: Held, *, keyring: Keyring | None = None, told: list[str] | 
 
 
 def marks(root: Path) -> set[str]:
-    return {path.name for path in (root / FOLDER).glob("*/*")}
+    return {path.name for path in (root / FOLDER).glob("*/*/*")}
 
 
 def test_nobody_waits_and_what_arrived_is_not_marked(tmp_path: Path) -> None:
@@ -67,7 +74,7 @@ def test_a_later_start_sends_what_was_left_and_what_was_announced(tmp_path: Path
     assert set(blobs.blobs) == {name_of("main", key_of(1))}
     assert marks(store.root) == {key_of(2)}, "another may just be storing it"
     old = time.time() - 3600
-    os.utime(next((store.root / FOLDER).glob(f"*/{key_of(2)}")), (old, old))
+    os.utime(next((store.root / FOLDER).glob(f"*/*/{key_of(2)}")), (old, old))
     again = uploads_of(store, tier_over(blobs))
     again.resume()
     assert again.drain(10) == 0
@@ -142,7 +149,7 @@ def test_the_markers_are_bounded_and_forgotten_remotes_are_swept(tmp_path: Path)
     for number in range(30):
         markers.add(key_of(number))
     assert len(marks(tmp_path)) == 10
-    folder = next((tmp_path / FOLDER).iterdir())
+    folder = next((tmp_path / FOLDER).glob("*/*"))
     for number in range(100, 120):
         (folder / key_of(number)).touch()
     (folder / "not a key").touch()
@@ -155,7 +162,7 @@ def test_the_markers_are_bounded_and_forgotten_remotes_are_swept(tmp_path: Path)
     (folder / "not a key").unlink()
     os.utime(folder, (old, old))
     sweep(tmp_path)
-    assert not folder.exists()
+    assert not folder.parent.exists()
     assert other.left() == [key_of(1)]
 
 
@@ -298,3 +305,17 @@ def test_a_queue_needs_no_remote(tmp_path: Path) -> None:
     queue.announce(key_of(1))
     queue.add(key_of(1), entry_of(1))
     assert (queue.waiting(), queue.drain(5), marks(tmp_path)) == (0, 0, set())
+
+
+def test_what_another_alone_may_replace_is_named_once_and_given_up(tmp_path: Path) -> None:
+    """And keeps nothing else from going there, in this start or a later one."""
+    store, blobs, told = store_at(tmp_path / "cache"), Held(), list[str]()
+    uploads = uploads_of(store, tier_over(blobs), told=told)
+    blobs.errors = [TakenError(), TakenError()]
+    for number in range(5):
+        store.put(key_of(number), entry_of(number))
+        uploads.add(key_of(number), None)
+    assert uploads.drain(10) == 0
+    assert len(blobs.blobs) == 3
+    assert marks(store.root) == set()
+    assert ["another user's lies there" in line for line in told] == [True]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from sharing_world import OURS, THEIRS, Held, entry_of, key_of, ring, store_at, until
 
-from rewarm.sharing import Remotes, RemoteTier, Uploads, packs, plans
+from rewarm.sharing import Remotes, RemoteTier, Uploads, maker, packs, plans
 from rewarm.sharing.early import Early, Source
-from rewarm.sharing.made import Made, made_in
+from rewarm.sharing.made import Made
+from rewarm.sharing.maker import Maker, this_user
 from rewarm.sharing.markers import FOLDER as MARKERS
+from rewarm.sharing.markers import Markers
 from rewarm.sharing.plans import Plan
 from rewarm.sharing.tier import Namespaces, name_of
 from rewarm.store import LocalStore
@@ -37,7 +40,6 @@ def test_what_is_made_here_is_known_to_later_processes_by_its_content(tmp_path: 
     Made(tmp_path).add(entry)
     assert [Made(tmp_path).has(one) for one in (entry, another, b"", b"short")] == [True, False, False, False]
     assert not Made(None).has(entry)
-    assert made_in(tmp_path) is made_in(tmp_path)
 
 
 def test_a_nearer_remote_gets_it_with_the_signature_it_had(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_what_is_owed_is_sent_only_while_it_is_what_was_made_here(tmp_path: Path
     """A marker names a key. What lies under it by the next start may have come from somebody else."""
     store, held = store_at(tmp_path), Held()
     remotes_of(store, tier_of(held)).announce(key_of(1))
-    made_in(tmp_path).add(entry_of(1))
+    Made(tmp_path).add(entry_of(1))
     store.put(key_of(1), entry_of(1, content=b"a stranger's"))
     later = remotes_of(store, tier_of(held)).uploads
     later.resume()
@@ -113,3 +115,38 @@ def test_what_is_owed_is_sent_only_while_it_is_what_was_made_here(tmp_path: Path
     later.resume()
     until(lambda: held.blobs)
     assert held.blobs == {NAME: signed(entry_of(1), key_of(1), "main", OURS)}
+
+
+def test_what_somebody_says_in_anothers_name_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of B's name that A made: B signs nothing for it, and sends nothing."""
+    Made(tmp_path).add(entry_of(1))
+    Markers(tmp_path, "remote").add(key_of(1))
+    assert Made(tmp_path).has(entry_of(1))
+    real = os.geteuid()
+    monkeypatch.setattr(maker.os, "geteuid", lambda: real + 1)
+    made, markers = Made(tmp_path, lambda: Maker(str(real))), Markers(tmp_path, "remote", maker=Maker(str(real)))
+    assert not made.has(entry_of(1))
+    assert markers.left() == []
+    assert not Made(tmp_path).has(entry_of(1))
+
+
+def test_a_key_is_another_maker_and_no_key_is_the_user(tmp_path: Path) -> None:
+    one, other, bare = this_user("0" * 16), this_user("1" * 16), this_user()
+    for number, who in enumerate((one, other, bare)):
+        Made(tmp_path, lambda who=who: who).add(entry_of(number))
+        Markers(tmp_path, "remote", maker=who).add(f"{number}" * 64)
+
+    def known(who: Maker) -> list[bool]:
+        return [Made(tmp_path, lambda: who).has(entry_of(number)) for number in range(3)]
+
+    assert known(one) == [True, False, True]
+    assert known(other) == [False, True, True]
+    assert known(bare) == [True, True, True], "without a key nothing is signed"
+    markers = Markers(tmp_path, "remote", maker=one)
+    assert sorted(markers.left()) == ["0" * 64, "2" * 64]
+    for key in markers.left():
+        markers.remove(key)
+    assert Markers(tmp_path, "remote", maker=one).left() == []
+    assert Markers(tmp_path, "remote", maker=other).left() == ["1" * 64]

@@ -249,3 +249,27 @@ def test_without_cryptography(alice: User, tmp_path: Path) -> None:
     assert not (alice.folder / "signing.key").exists()
     alice.keys("new", "--hmac")
     assert len(alice.told()) == 1
+
+
+def test_files_and_lines_as_editors_and_shells_write_them(alice: User) -> None:
+    line = SigningKey.generate().public.to_text()
+    written = (b"\xef\xbb\xbf" + line.encode(), f"{line}\r\n".encode(), f"  # mine\n{line}".encode())
+    for number, data in enumerate(written):
+        path = alice.home / f"{number}.pub"
+        path.write_bytes(data)
+        assert "is trusted" in alice.keys("trust", str(path)).out
+    assert "is trusted" in alice.keys("trust", "-", stdin=f"\n   # from the team\n  {line}\n").out
+    for encoding in ("utf-16", "utf-16-le"):
+        path.write_bytes(f"{line}\n".encode(encoding))
+        error = alice.keys("trust", str(path), code=1).err
+        assert "expected text in UTF-8, found text in UTF-16" in error
+        assert "save it as UTF-8" in error
+
+
+def test_the_start_of_an_id_of_the_environment_is_enough_to_revoke_it(alice: User) -> None:
+    key = SigningKey.generate()
+    alice.env["REWARM_TRUSTED_KEYS"] = key.public.to_text()
+    assert [row["id"] for row in alice.told()] == [key.id]
+    assert alice.keys("revoke", key.id[:6]).out == f"{key.id} is revoked\n"
+    (row,) = alice.told()
+    assert (row["trusted"], row["revoked"]) == (False, True)

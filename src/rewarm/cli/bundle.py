@@ -26,11 +26,13 @@ from rewarm.cli.common import (
 )
 from rewarm.sharing import bundle
 from rewarm.sharing.bundle import Loaded, Member, Updated
-from rewarm.sharing.opening import keyring_of
+from rewarm.sharing.key_settings import keyring_of
+from rewarm.sharing.made import Made, made_by
 from rewarm.sharing.sync import LEFT, gone
 from rewarm.store import LocalStore
 from rewarm.store.inventory import look
-from rewarm.trust import POSTURES, Keyring, as_posture
+from rewarm.trust import POSTURES, STRANGER, Keyring, as_posture
+from rewarm.trust.errors import UNSIGNED
 
 # Of members that were left out, how many are named.
 _NAMED = 5
@@ -70,14 +72,15 @@ def save(
     store = open_store(directory)
     if file.exists() and not update:
         raise _there(file)
-    keyring = keyring_of(settings.of_command(directory=directory))
+    asked = settings.of_command(directory=directory)
+    keyring, made = keyring_of(asked), None if others else made_by(asked, store)
     chosen = list(progress(_chosen(store, program, prefixes), "reading entries"))
     if not chosen and (prefixes or program is not None):
         raise click.ClickException(f"no entry in {store.root} is one of those, so nothing is written; see rewarm ls")
     keys = progress(chosen, "writing entries", len(chosen))
     try:
         with tidy_end():
-            done = _saved(file, store, keys, keyring, update=update, others=others)
+            done = _saved(file, store, keys, keyring, made, update=update)
     except FileExistsError:
         raise _there(file) from None  # since a moment ago
     except OSError as error:
@@ -94,14 +97,14 @@ def _there(file: Path) -> click.ClickException:
 
 
 def _saved(
-    file: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, *, update: bool, others: bool
+    file: Path, store: LocalStore, keys: Iterable[str], keyring: Keyring, made: Made | None, *, update: bool
 ) -> Updated:
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
     if update:
-        return bundle.update(file, store, keys, keyring, others=others, tell=tell)
-    return bundle.save(file, store, keys, keyring, others=others, only_new=True, tell=tell)
+        return bundle.update(file, store, keys, keyring, made=made, tell=tell)
+    return bundle.save(file, store, keys, keyring, made=made, only_new=True, tell=tell)
 
 
 def _plain(done: Updated) -> dict[str, Any]:
@@ -169,8 +172,26 @@ def load(file: Path, posture: str, directory: str | None, as_json: bool) -> None
         for outcome, count in sorted(counts.items()):
             click.echo(f"{count} {outcome}")
         click.echo(f"{file}: {counts[bundle.STORED]} of {entries(len(loaded))} stored in {store.root}")
+        if (advice := _advice(counts)) is not None:
+            click.echo(advice)
     if any(one.outcome not in (bundle.STORED, bundle.THERE) for one in loaded):
         raise SystemExit(FOUND_BAD)
+
+
+def _advice(outcomes: Iterable[str]) -> str | None:
+    """What to do next where entries are refused for whose they are."""
+    refused = [outcome.removeprefix("refused: ") for outcome in outcomes if outcome.startswith("refused: ")]
+    if any(reason.startswith(STRANGER) for reason in refused):
+        return (
+            "If you trust whoever made the bundle, have the line that `rewarm keys show` prints there, compare the "
+            "id, and run: rewarm keys trust 'LINE'"
+        )
+    if any(reason.startswith(UNSIGNED) for reason in refused):
+        return (
+            "Nobody has signed these. Whoever made the bundle can make a key (rewarm keys new) and save it anew; or, "
+            "if all who could change the file are trusted: --trust verify"
+        )
+    return None
 
 
 @command.command()

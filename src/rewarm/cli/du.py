@@ -49,9 +49,10 @@ def command(by: str | None, directory: str | None, as_json: bool) -> None:
 
     Kinds are: entries, quarantine, runs, explain (what explanations are made of), trials (of entries that are new to
     a host), costs (entries that load slower than they compile), leases (of compilations under way), plans (what to
-    fetch ahead), uploads (what is to go to remotes), remotes (what they enforce), autotune (XLA:GPU's tuning results,
-    as XLA reads them), temporary (what is being written), books (sums, digests of libraries), and other, which is not
-    rewarm's. Bytes are those of the files' lengths.
+    fetch ahead), loads (what to load ahead), traces (of functions of rewarm.jit), uploads (what is to go to remotes),
+    remotes (what they enforce), autotune (XLA:GPU's tuning results, as XLA reads them), temporary (what is being
+    written), books (sums, digests of libraries), and other, which is not rewarm's. Bytes are those of the files'
+    lengths.
     """
     store = open_store(directory)
     wanted = (by,) if by is not None else ("kind", "program")

@@ -5,27 +5,47 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, seconds
+from rewarm.cli.traces import tell_of_traces
 from rewarm.explain.afterwards import completed, misses
 from rewarm.explain.text import lines
 from rewarm.ledger.explanation import Explanation
 from rewarm.ledger.runs import RunInfo, find_run, iterate_events, runs
 from rewarm.store import LocalStore
 
+if TYPE_CHECKING:
+    from rewarm.prewarm.ahead_notes import AheadNotes
+
 
 @click.command()
 @click.argument("key", required=False)
 @click.option("--run", "run_id", metavar="ID", help="The run to look at; a prefix is enough. Default: the last.")
 @click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
+@click.option("--trace", "function", metavar="NAME", help="What the traces of a function of rewarm.jit depend on.")
 @directory_option
 @json_option
-def command(key: str | None, run_id: str | None, program: str | None, directory: str | None, as_json: bool) -> None:
-    """Say why programs were compiled: the misses of the last run, or the last miss of KEY (a prefix is enough)."""
+def command(
+    key: str | None,
+    run_id: str | None,
+    program: str | None,
+    function: str | None,
+    directory: str | None,
+    as_json: bool,
+) -> None:
+    """Say why programs were compiled: the misses of the last run, or the last miss of KEY (a prefix is enough).
+
+    With --trace: what is known of the traces of a function of rewarm.jit whose name contains NAME: what is guarded, how
+    often it was proved, and why it was traced last.
+    """
     store = open_store(directory)
+    if function is not None:
+        _only_trace(key, run_id, program)
+        tell_of_traces(store.root, function, as_json=as_json)
+        return
     if key is not None:
         info, found = _last_of(store, key.lower(), run_id)
     else:
@@ -36,11 +56,26 @@ def command(key: str | None, run_id: str | None, program: str | None, directory:
             raise click.ClickException(f"the run {info.id} has no program whose name contains {program!r}")
     if program is not None:
         found = [event for event in found if program in str(event.get("program"))]
-    told = [(event, completed(event, store)) for event in found]
+    notes = _notes(directory)
+    told = [(event, notes.added(event, completed(event, store))) for event in found]
     if as_json:
         print_json({"run": _plain(info), "misses": [_as_dict(event, said) for event, said in told]})
     else:
         _print(info, told)
+
+
+def _notes(directory: str | None) -> AheadNotes:
+    from rewarm import settings
+    from rewarm.prewarm.ahead_notes import AheadNotes
+
+    return AheadNotes(settings.of_command(directory=directory))
+
+
+def _only_trace(key: str | None, run_id: str | None, program: str | None) -> None:
+    others = {"KEY": key, "--run": run_id, "--program": program}
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise click.UsageError(f"--trace tells of functions, and goes without {given[0]}")
 
 
 def _last_of(store: LocalStore, prefix: str, run_id: str | None) -> tuple[RunInfo, list[Mapping[str, Any]]]:

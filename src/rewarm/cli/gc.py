@@ -36,7 +36,12 @@ _SHOWN = 100
 @click.option("--max-age", metavar="AGE", help="Since an entry was last used, such as 12h or 30d; none for no bound.")
 @click.option("--max-entries", metavar="N", help="Number of entries; none for no bound.")
 @click.option("--remote", metavar="URL", help="Remove from this remote, the oldest first, and not from the directory.")
-@click.option("--namespace", "namespaces", metavar="NAMES", help="Of a remote; divided by commas.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    metavar="NAMES",
+    help="Of a remote, divided by commas. Default: REWARM_NAMESPACE, or main.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
 @directory_option
 @json_option
@@ -58,8 +63,8 @@ def command(
     for its size, and how often it was used.
 
     Of a remote nobody knows how often an entry was used: there the bounds are those that are given (--max-age,
-    --max-size), for each namespace by itself, and the oldest go first. --max-size counts entries,
-    packs and plans there.
+    --max-size), for each namespace by itself, and the oldest go first. --max-size counts entries, packs and plans
+    there. What others write, and programs here only read (REWARM_READ_NAMESPACES), stays unless --namespace names it.
     """
     if remote is not None:
         if max_entries is not None:

@@ -20,9 +20,9 @@ import click
 
 from rewarm import settings, small_files
 from rewarm.cli.common import json_option, print_json, table
-from rewarm.sharing.opening import sources_of
+from rewarm.sharing.key_settings import sources_of
 from rewarm.trust import Algorithm, Keyring, KeySources, SigningKey, TrustedKey, UnusableKeyError, default_folder, load
-from rewarm.trust.key_files import PUBLIC_SUFFIX, REVOKED, check_folder, exists, revoked_ids, trusted_keys
+from rewarm.trust.key_files import PUBLIC_SUFFIX, REVOKED, check_folder, exists, lines_of, revoked_ids, trusted_keys
 from rewarm.trust.keyring import SIGNING_NAME, TRUSTED_NAME
 from rewarm.trust.keys import is_id
 
@@ -109,11 +109,12 @@ def trust(what: str, comment: str | None) -> None:
 def revoke(what: str) -> None:
     """Never trust a key again, whatever else says that it is trusted.
 
-    The start of an ID is enough while it fits one key that is known here.
+    The start of an ID is enough while it fits one key that is known here (rewarm keys ls). One that
+    REWARM_TRUSTED_KEYS names is refused all the same from then on.
     """
     keyring = _keyring()
     own = keyring.own_key()
-    for key in _ids(keyring, what):
+    for key in _ids(what):
         if keyring.is_revoked(key):
             click.echo(f"{key} was revoked already")
             continue
@@ -199,8 +200,9 @@ def _add_line(path: Path, line: str) -> None:
 
 def _given_keys(what: str) -> list[TrustedKey]:
     if what == "-":
-        lines = sys.stdin.read(_STDIN_LIMIT).splitlines()
-        keys = [TrustedKey.from_text(line, "standard input") for line in lines if line.strip() and line[0] != "#"]
+        stream = getattr(sys.stdin, "buffer", None)
+        data = stream.read(_STDIN_LIMIT) if stream is not None else sys.stdin.read(_STDIN_LIMIT).encode()
+        keys = [TrustedKey.from_text(line, "standard input") for _, line in lines_of(data, "standard input")]
         if not keys:
             raise click.ClickException("no key came on standard input")
         return keys
@@ -217,11 +219,12 @@ def _commented(key: TrustedKey, comment: str) -> TrustedKey:
     return TrustedKey.from_text(f"{bare} {comment}", "--comment")
 
 
-def _ids(keyring: Keyring, what: str) -> list[str]:
+def _ids(what: str) -> list[str]:
     """The ids that `what` stands for: those in a file, one in full, or the one that is known and starts like this."""
     prefix = what.strip().lower()
-    if is_id(prefix):
+    if is_id(prefix):  # which needs no list of keys that can be read
         return [prefix]
+    keyring = load(sources_of(settings.of_command()))
     own = keyring.own_key()
     known = {*keyring.trusted, *keyring.revoked, *([own.id] if own is not None else [])}
     found = sorted(name for name in known if prefix and name.startswith(prefix))

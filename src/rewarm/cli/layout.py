@@ -42,7 +42,11 @@ _WRITTEN = (
     "",
     f"{_HEX * 2}/",
     *(f"{_PLACE}/{name}" for name in ("", "xla/", f"xla/{_HEX * 16}/", f"xla/{_HEX * 16}/*/", "locks/")),
-    *(f"{name}/" for name in (EXPLAIN, f"{EXPLAIN}/values", "costs", MADE, PLANS, "prewarm", REMOTES, *_OF_TRIALS)),
+    *(
+        f"{name}/"
+        for name in (EXPLAIN, f"{EXPLAIN}/values", "costs", MADE, f"{MADE}/*", PLANS, LOADS, "prewarm", REMOTES)
+    ),
+    *(f"{name}/" for name in (*_OF_TRIALS, f"traces/{_HEX * 64}")),
 )
 
 # What is being written; of a writer that died it stays.
@@ -85,9 +89,14 @@ _PARTS = (
     _Part("leases", (f"leases/{_HEX * 64}.lock", f"leases/{_HEX * 64}.heir.lock"), "clear"),
     _Part("plans", (f"{PLANS}/{_HEX * 32}.json",), "clear"),
     _Part("loads", (f"{LOADS}/{_HEX * 32}.json",), "clear"),
-    _Part("uploads", (f"{UPLOADS}/{_HEX * 16}/{_HEX * 64}",), "clear"),
+    _Part(
+        "traces",
+        tuple(f"traces/{_HEX * 64}/{name}" for name in (f"{_HEX * 64}.trace", f"{_HEX * 64}.json", "last.json")),
+        "clear",
+    ),
+    _Part("uploads", (f"{UPLOADS}/{_HEX * 16}/*/{_HEX * 64}", f"{UPLOADS}/{_HEX * 16}/{_HEX * 64}"), "clear"),
     _Part("prewarm", (f"prewarm/{_HEX * 64}.json",), "clear"),
-    _Part("made", (f"{MADE}/{_HEX}",), "clear"),
+    _Part("made", (f"{MADE}/*/{_HEX}", f"{MADE}/{_HEX}"), "clear"),
     _Part("remotes", (f"{REMOTES}/{_HEX * 16}.json",), "clear"),
     _Part(
         "autotune",

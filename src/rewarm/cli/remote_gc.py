@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from rewarm import setting_values
+from rewarm import setting_values, settings
 from rewarm.cli.common import ago, counted, print_json, progress, size, table
 from rewarm.cli.remote import open_one
 from rewarm.sharing.housekeeping import Bounds, Gone, collect
@@ -32,16 +32,26 @@ def collect_remote(
       click.ClickException: the remote cannot list, or nothing may be removed.
     """
     bounds = _bounds(max_age, max_size)
-    opened = open_one(directory, remote, None, namespaces, read_option="--namespace")
+    # By default not what is only read here: that is others', who write there.
+    chosen = namespaces if namespaces is not None else settings.of_command(directory=directory).namespace
+    opened = open_one(directory, remote, None, chosen, read_option="--namespace")
     if not (opened.tier.writes or dry_run):
         raise click.ClickException(f"{opened.tier.place}: its address says write=no, so nothing is removed")
+    stays: list[Gone] = []
     with opened.asked() as tier:
-        gone = list(progress(collect(tier, bounds, time.time(), dry_run=dry_run), "removing entries"))
+        found = collect(tier, bounds, time.time(), dry_run=dry_run, stays=stays.append)
+        gone = list(progress(found, "removing entries"))
     if as_json:
         told = {"remote": tier.place, "bounds": bounds._asdict(), "dry_run": dry_run}
+        told["not_removed"] = [one._asdict() for one in stays]
         print_json({**told, "removed": [one._asdict() for one in gone], "bytes": sum(one.size for one in gone)})
     else:
         _print(gone, dry_run=dry_run)
+    if stays:
+        raise click.ClickException(
+            f"{counted(len(stays), 'blob')} beyond the bounds could not be removed, "
+            f"{size(sum(one.size for one in stays))}: another user's, who alone may"
+        )
 
 
 def _bounds(max_age: str | None, max_size: str | None) -> Bounds:

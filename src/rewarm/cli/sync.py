@@ -12,6 +12,7 @@ from rewarm import settings
 from rewarm.cli.common import FOUND_BAD, directory_option, json_option, made_store, open_store, print_json, progress
 from rewarm.cli.remote import open_one, remote_options
 from rewarm.sharing import RemoteTier, sync
+from rewarm.sharing.made import Made, made_by
 from rewarm.sharing.sync import Sent
 from rewarm.store import LocalStore
 from rewarm.store.inventory import look
@@ -60,13 +61,16 @@ def command(
     if store is None:
         store = made_store(settings.of_command(directory=directory))
     with opened.asked() as tier:
-        wish = _Wish(direction, program, others, verify, patience)
+        made = None if others else made_by(settings.of_command(directory=directory), store)
+        wish = _Wish(direction, program, made, verify, patience, [])
         sent = sync.not_kept(store, list(progress(_sent(wish, store, tier), "sending entries")))
+    unseen = wish.there[0] if wish.there else 0
     passed_over = sum(one.problem == sync.NOT_MADE for one in sent)
     sent = [one for one in sent if one.problem != sync.NOT_MADE]
     failed = [one for one in sent if one.problem is not None]
     if as_json:
         told = {"sent": [one._asdict() for one in sent], "failed": len(failed), "passed_over": passed_over}
+        told["there_already"] = unseen
         print_json({"remote": tier.place, **told})
     else:
         for (way, problem), count in Counter((one.direction, one.problem) for one in failed).most_common(20):
@@ -74,6 +78,8 @@ def command(
         pushed = sum(one.direction == "push" and one.problem is None for one in sent)
         pulled = sum(one.direction == "pull" and one.problem is None for one in sent)
         click.echo(f"{tier.place}: pushed {pushed}, pulled {pulled}, {len(failed)} did not arrive")
+        if unseen:
+            click.echo(f"{unseen} have one of their key there, which was not looked at (--verify does, and replaces)")
         if passed_over:
             click.echo(f"{passed_over} {sync.NOT_MADE_LINE}")
     if failed:
@@ -85,9 +91,10 @@ class _Wish(NamedTuple):
 
     direction: str
     program: str | None
-    others: bool
+    made: Made | None
     verify: bool
     patience: float
+    there: list[int]
 
 
 def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
@@ -98,7 +105,16 @@ def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
 
     if direction in ("push", "both"):
         keys = _keys(store, wish.program)
-        yield from sync.push(store, tier, keys, others=wish.others, verify=wish.verify, patience=patience, tell=tell)
+        yield from sync.push(
+            store,
+            tier,
+            keys,
+            made=wish.made,
+            verify=wish.verify,
+            patience=patience,
+            tell=tell,
+            there_already=wish.there.append,
+        )
     if direction in ("pull", "both"):
         yield from sync.pull(store, tier, patience=patience, tell=tell)
 

@@ -1,21 +1,34 @@
 """Across hosts one process compiles a key; the others wait for its result.
 
 Not promised: that only one compiles, that the remote is there, or that it keeps what it says it keeps. Where anything
-fails, the process compiles for itself, at once. A lease is not signed, and nothing is decided by what it says: it is
-compared with what it was. Whoever may write to the remote can keep others waiting, for their patience at most.
+fails, the process compiles for itself, at once. A lease is not signed. It is compared with what it was, and what it
+says decides for how long others wait, and nothing else: whoever may write to the remote can keep them waiting, for
+their patience at most, or have them compile beside a leader.
 
-    <namespace>/leases/<key>    "rewarm lease 1 " owner " " beat " " seconds LF
+    <namespace>/leases/<key>    "rewarm lease 2 " owner " " seat " " signer " " beat " " seconds LF
+    owner := process_space "-" pid "-" 8 hex
+    signer := 32 hex | "-"
 
-The owner is of one lease alone; the beat counts; the seconds say when to expect the next one, to whoever looks. A
-leader puts its lease where there is none (`only_new`) and again at each beat, and deletes it at the end. One that
-waits asks for it, each 0.25 s at first and each 2 s later. No clock is compared with another host's: a leader is
-silent when its lease has not changed for `silence` seconds by the clock of the one who waits.
+The owner is of one lease alone. The seat is the cache directory of its leader, and the signer the key by which its
+entries will be signed. The beat counts; the seconds say when to expect the next one, to whoever looks. A leader puts
+its lease where there is none (`only_new`) and again at each beat, and deletes it at the end. One that waits asks for
+it, each 0.25 s at first and each 2 s later. No clock is compared with another host's: a leader is silent when its lease
+has not changed for `silence` seconds by the clock of the one who waits.
 
-How long others are delayed by a leader that does not finish, beyond its last beat: by `silence` and one pause of 2 s,
-as long as the remote answers at once; the time that it takes to answer adds to each. Then one of those that wait puts
-its own lease over the silent one, and the others wait for that. A process that was found silent is not waited for
-again, whatever else it left; and who has waited for three silent ones waits for nobody any more: it leads where there
-is no lease, and compiles without one elsewhere.
+For some leaders nobody waits at all:
+
+* one whose entries would not be accepted here, or never be looked for;
+* one of the same seat, where the one who asks leads the key by the directory's own lease (`host.py`): the directory has
+  one leader, so that one was killed, or stopped for as long as its host waits for it;
+* one whose process is gone, as far as a process here can see that.
+
+The last two leave a lease that is taken over at once.
+
+How long others are delayed by any other leader that does not finish, beyond its last beat: by `silence` and one pause
+of 2 s, as long as the remote answers at once; the time that it takes to answer adds to each. Then one of those that
+wait puts its own lease over the silent one, and the others wait for that. A process that was found silent is not waited
+for again, whatever else it left; and who has waited for three silent ones waits for nobody any more: it leads where
+there is no lease, and compiles without one elsewhere.
 
 Races, and their worst outcome, which is that a program is compiled twice:
 
@@ -32,16 +45,19 @@ Races, and their worst outcome, which is that a program is compiled twice:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 from rewarm.coordination.lead import FLEET, Lead, Turn
 from rewarm.coordination.pulse import Pulse
-from rewarm.host import host_id
+from rewarm.host import host_id, is_gone, process_space
 from rewarm.remote.blobs import Blobs, RemoteError
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.25, 2.0, 1.5
@@ -51,6 +67,48 @@ _KEPT = 120.0
 
 # After how many silent leaders a process waits for nobody any more.
 _SILENT_ONES = 3
+
+_START = "rewarm lease 2 "
+_LEASE = re.compile(rb"rewarm lease 2 ([0-9a-f]{16})-([0-9]{1,10})-[0-9a-f]{8} ([0-9a-f]{16}|-) ([0-9a-f]{32}|-) .*\n")
+_NOBODY = "-"
+_SILENT = "the host that had it in hand is silent"
+
+
+def seat_of(root: Path) -> str:
+    """What names a cache directory in a lease, on this host; "" where that cannot be told."""
+    try:
+        status = root.stat()
+    except OSError:
+        return ""
+    about = f"{host_id()} {status.st_dev} {status.st_ino}"
+    return hashlib.sha256(about.encode("ascii")).hexdigest()[:16]
+
+
+class _Leader(NamedTuple):
+    """Who has a key in hand, as a lease says.
+
+    Attributes:
+      space: the processes among which its number means it.
+      process: its number.
+      seat: its cache directory; "" where it has none.
+      signer: the key by which its entry will be signed; "" where it will not be.
+    """
+
+    space: str
+    process: int
+    seat: str
+    signer: str
+
+    @classmethod
+    def of(cls, data: bytes) -> _Leader | None:
+        found = _LEASE.fullmatch(data)
+        if found is None:  # another version's, or anybody's
+            return None
+        space, process, seat, signer = (part.decode("ascii") for part in found.groups())
+        return cls(space, int(process), "" if seat == _NOBODY else seat, "" if signer == _NOBODY else signer)
+
+    def is_gone(self) -> bool:
+        return bool(process_space()) and self.space == process_space() and is_gone(self.process)
 
 
 class FleetLeases:
@@ -65,6 +123,10 @@ class FleetLeases:
       silence: seconds without a change after which a leader counts as dead; several beats, and no less than the
         remote may take to answer.
       patience: seconds after which one who waits compiles, whatever else.
+      seat: the cache directory (`seat_of`).
+      signer: the id of the key by which the entries are signed, or "".
+      accepts: whether an entry would be used that is signed by the key of this id, or ("") by none; a leader whose
+        entry would not is not waited for.
     """
 
     def __init__(
@@ -73,6 +135,9 @@ class FleetLeases:
         namespace: str,
         *,
         enforces: bool,
+        seat: str = "",
+        signer: str = "",
+        accepts: Callable[[str], bool] = lambda _: True,
         beat: float = 2.0,
         silence: float = 10.0,
         patience: float = 3600.0,
@@ -83,6 +148,9 @@ class FleetLeases:
         self.every = beat
         self.silence = silence
         self.patience = patience
+        self.seat = seat
+        self.signer = signer
+        self.accepts = accepts
         self.pulse = Pulse(beat)
         self.leading: dict[str, _Lease] = {}
         self.silent: set[bytes] = set()
@@ -129,7 +197,7 @@ class _Lease:
         self._leases = leases
         self._blobs = leases.blobs
         self._process = os.getpid()
-        self._owner = f"rewarm lease 1 {host_id()}-{self._process}-{os.urandom(4).hex()} "
+        self._owner = f"{_START}{process_space() or host_id()}-{self._process}-{os.urandom(4).hex()} "
         self._beats = 0
         self._may_be_put = self._ended = False
         self._keep_until = 0.0
@@ -193,12 +261,43 @@ class _Lease:
 
     def _content(self) -> bytes:
         self._beats += 1
-        return f"{self._owner}{self._beats} {self._leases.every:g}\n".encode("ascii")
+        about = f"{self._leases.seat or _NOBODY} {self._leases.signer or _NOBODY}"
+        return f"{self._owner}{about} {self._beats} {self._leases.every:g}\n".encode("ascii")
 
 
 def _process_of(data: bytes) -> bytes:
     """What of a lease names the process that put it; of something else a part of it."""
-    return data[:_BYTES].rpartition(b" ")[0].rpartition(b" ")[0].rpartition(b"-")[0] or data[:64]
+    found = _LEASE.fullmatch(data)
+    return data[: found.end(2)] if found is not None else data[:64]
+
+
+class _Watch:
+    """What one who waits has seen of a lease.
+
+    Attributes:
+      seen: its content at the last look.
+      leader: whose it is, as far as it says.
+      since: when that was first seen, on the monotonic clock.
+      put_over: what we put our own over.
+      why: why we lead, if we do.
+    """
+
+    def __init__(self) -> None:
+        self.seen = b""
+        self.leader: _Leader | None = None
+        self.since = time.monotonic()
+        self.put_over: bytes | None = None
+        self.why = "no other host had it in hand"
+
+    def look(self, data: bytes) -> None:
+        """This lies there now."""
+        if data != self.seen:
+            self.seen, self.leader, self.since = data, _Leader.of(data), time.monotonic()
+
+    @property
+    def was_put_over(self) -> bool:
+        """Whether what is seen is what we put our own over."""
+        return self.seen == self.put_over
 
 
 class _FleetTurn(Turn):
@@ -226,35 +325,61 @@ class _FleetTurn(Turn):
             return self._lead("alone", f"no lease is to be had: {type(error).__name__}")
 
     def _wait(self, lease: _Lease) -> Lead:
-        seen: bytes | None = None
-        since, pause, why = time.monotonic(), _FIRST_PAUSE, "no other host had it in hand"
-        was_put_over: bytes | None = None
+        watch, pause = _Watch(), _FIRST_PAUSE
         while not self._found():
             data = lease.seen()
             if data is None:
                 return self._lead("waited", "another host had it in hand")
             if lease.is_ours(data):
-                return self._take(lease, why)
-            if data != seen:
-                seen, since = data, time.monotonic()
-            if self._is_late():
-                return self._lead("alone", f"another host has it in hand for more than {self._patience:.0f} s")
-            left = self._leases.silence - (time.monotonic() - since)
-            leader = _process_of(data)
-            if leader in self._leases.silent and seen != was_put_over:
-                left = 0.0
-            if left > 0 and len(self._leases.silent) >= _SILENT_ONES:
-                return self._lead("alone", "another host has it in hand, and too many of them were silent")
+                return self._take(lease, watch.why)
+            watch.look(data)
+            left = self._left(watch)
+            if (why := self._why_alone(watch, left)) is not None:
+                return self._lead("alone", why)
             if left <= 0:
-                if seen == was_put_over:
-                    return self._lead("alone", "the remote does not keep a lease that is put")
-                self._leases.silent.add(leader)
-                lease.take_over()
-                was_put_over = seen
-                left, why = _SETTLE, "the host that had it in hand is silent"
+                left = self._put_over(lease, watch)
             time.sleep(min(pause * random.uniform(0.8, 1.0), left))
             pause = min(pause * _GROWTH, _LONGEST_PAUSE)
         return self._lead("waited", "another host compiled it")
+
+    def _left(self, watch: _Watch) -> float:
+        """For how many seconds the leader that is seen is still waited for, if nothing of it is heard."""
+        if watch.leader is not None and self._is_over(watch.leader):
+            return 0.0
+        if _process_of(watch.seen) in self._leases.silent and not watch.was_put_over:
+            return 0.0
+        return self._leases.silence - (time.monotonic() - watch.since)
+
+    def _why_alone(self, watch: _Watch, left: float) -> str | None:
+        """Why nobody is waited for, though a lease is there; `None`: somebody is, or the lease is to be taken over."""
+        if watch.leader is not None and not self._leases.accepts(watch.leader.signer):
+            return "who has it in hand makes no entry that would be used here"
+        if self._is_late():
+            return f"another host has it in hand for more than {self._patience:.0f} s"
+        if left > 0:
+            too_many = len(self._leases.silent) >= _SILENT_ONES
+            return "another host has it in hand, and too many of them were silent" if too_many else None
+        return "the remote does not keep a lease that is put" if watch.was_put_over else None
+
+    def _put_over(self, lease: _Lease, watch: _Watch) -> float:
+        """Take over the lease that is seen; returns how many seconds later to look whose it is."""
+        leader = watch.leader
+        over = leader is not None and self._is_over(leader)
+        if not over:
+            self._leases.silent.add(_process_of(watch.seen))
+        lease.take_over()
+        watch.put_over = watch.seen
+        watch.why = "the process that had it in hand is gone, or stopped" if over else _SILENT
+        # Others may see the same, but for the one leader of a directory.
+        return 0.0 if leader is not None and self._is_seated(leader) else _SETTLE
+
+    def _is_over(self, leader: _Leader) -> bool:
+        """Whether it is certain that a leader does not go on, or that this directory has another leader since: us."""
+        return self._is_seated(leader) or leader.is_gone()
+
+    def _is_seated(self, leader: _Leader) -> bool:
+        """Whether its place is ours: who leads by the lease of the directory is the only one who does."""
+        return bool(self._leases.seat) and leader.seat == self._leases.seat and self._leads_the_directory()
 
     def _take(self, lease: _Lease, why: str) -> Lead:
         lease.begin()

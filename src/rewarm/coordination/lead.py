@@ -99,6 +99,11 @@ class Turn(contextlib.AbstractContextManager[Lead, None]):
         held = [(kind, key) for thread, kind, key in tuple(_in_hand.values()) if thread == me]
         return not held or (self.kind == FLEET and held == [(HOST, self.key)])
 
+    def _leads_the_directory(self) -> bool:
+        """Whether this thread leads the same key on this host, by the lease of its directory."""
+        me = threading.get_ident()
+        return (me, HOST, self.key) in tuple(_in_hand.values())
+
     def _waited(self) -> float:
         return time.monotonic() - self._since
 

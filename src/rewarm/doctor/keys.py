@@ -13,7 +13,7 @@ from rewarm.doctor.facts import Facts
 from rewarm.errors import SettingError
 from rewarm.in_force import Settings
 from rewarm.remote.address import Address
-from rewarm.sharing.opening import keyring_of
+from rewarm.sharing.key_settings import keyring_of
 from rewarm.trust import Algorithm, Keyring, SigningKey, UnusableKeyError, as_posture
 
 _SIGNING, _TRUSTED = "signing key", "trusted keys"

@@ -13,6 +13,7 @@ what a piece of the text is does not repeat it: a password with a "/" in it is e
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,10 +26,11 @@ from rewarm.remote.whereabouts import whereabouts
 
 TRUST = ("require", "verify", "store")
 ERRORS = ("ignore", "warn", "fail")
+RANKS = ("first", "all")
 LAYOUTS = (bazel.BAZEL, bazel.PLAIN)
 DEADLINE = 5.0
 
-_SETTINGS = ("trust", "write", "deadline", "errors")
+_SETTINGS = ("trust", "write", "ranks", "deadline", "errors")
 
 # Another deadline is a mistake: a program would wait for minutes, or no server could ever answer in time.
 _SHORTEST, _LONGEST = 0.05, 600.0
@@ -104,6 +106,7 @@ _AZURE_DOMAINS = ("dfs.core.windows.net", "blob.core.windows.net")
 _BUCKET = re.compile(r"[0-9A-Za-z$][0-9A-Za-z._-]*")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?")
 _PATH = re.compile(r"(?:/[0-9A-Za-z_.~=+%!$'(),;*:-]*)*")
+_LAST_PORT = 65535
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SHOWABLE = re.compile(r"[0-9A-Za-z_./~ -]{1,80}")
 
@@ -117,6 +120,7 @@ class Address:
       url: as it was spelled, without query and credentials; for a kind that has aliases, by its one name.
       trust: what an entry must prove: "require" a good signature, "verify" one where there is one, "store" nothing.
       write: whether this tier is written to.
+      ranks: which processes of a job of several write: the "first", as JAX has it, or "all".
       deadline: seconds that one operation may take.
       errors: what an operation that fails does: "ignore", "warn" or "fail" (in strict mode).
       options: everything else, for the client; secrets among them.
@@ -126,6 +130,7 @@ class Address:
     url: str
     trust: str = "require"
     write: bool = True
+    ranks: str = "first"
     deadline: float = DEADLINE
     errors: str = "warn"
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -162,7 +167,7 @@ class Address:
     def describe(self) -> str:
         """The address with its settings and options; the value of an option that may be a secret is "***"."""
         said = [f"trust={self.trust}", f"write={'yes' if self.write else 'no'}", f"deadline={self.deadline:g}"]
-        said += [f"errors={self.errors}"]
+        said += [f"errors={self.errors}", *(["ranks=all"] if self.ranks == "all" else [])]
         said += [f"{name}={value if name in _PLAIN else '***'}" for name, value in sorted(self.options.items())]
         return f"{self.url}?{'&'.join(said)}"
 
@@ -259,11 +264,27 @@ def _check_place(kind: _Kind, netloc: str, path: str) -> None:
             f"{kind.scheme}:// is followed by {what}, found {'nothing' if not netloc else 'something else'}"
             ' (in a user name or password "/" is spelled %2F and "@" %40)'
         )
+    if not named and (wrong := _wrong_with_host(netloc)):
+        raise ValueError(f"{kind.scheme}:// is followed by {what}, found {wrong}")
     if not _PATH.fullmatch(path) or _bad_segment(path):
         raise ValueError(
             f"{kind.scheme}://{netloc} is followed by names between slashes, none of them '.' or '..', found something"
             " else (other letters are spelled with %)"
         )
+
+
+def _wrong_with_host(netloc: str) -> str:
+    """What is wrong with a host and port that look like some, or ""; else whoever divides the URL later falls over."""
+    host, mark, port = netloc.rpartition(":") if not netloc.endswith("]") else (netloc, "", "")
+    host = host if mark else netloc
+    if mark and not 0 < int(port) <= _LAST_PORT:
+        return f"port {port} (ports go from 1 to {_LAST_PORT})"
+    if host.startswith("["):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            return "something between brackets that is no IPv6 address"
+    return ""
 
 
 def _check_folder(netloc: str, path: str) -> None:
@@ -327,7 +348,11 @@ def _is_endpoint(text: str) -> bool:
     scheme, mark, rest = text.partition("://")
     host, _, path = rest.partition("/")
     return (
-        bool(mark) and scheme in ("http", "https") and bool(_HOST.fullmatch(host)) and bool(_PATH.fullmatch(f"/{path}"))
+        bool(mark)
+        and scheme in ("http", "https")
+        and bool(_HOST.fullmatch(host))
+        and not _wrong_with_host(host)
+        and bool(_PATH.fullmatch(f"/{path}"))
     )
 
 
@@ -343,6 +368,7 @@ def _address(kind: _Kind, shown: str, values: dict[str, str]) -> Address:
         url=shown,
         trust=_choice(shown, "trust", values.pop("trust", "require"), TRUST),
         write=write,
+        ranks=_choice(shown, "ranks", values.pop("ranks", "first"), RANKS),
         deadline=_deadline(shown, values.pop("deadline", f"{DEADLINE}")),
         errors=_choice(shown, "errors", values.pop("errors", "warn"), ERRORS),
         options=values,

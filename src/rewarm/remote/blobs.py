@@ -41,7 +41,7 @@ class UnreachableError(RemoteError):
 
 
 class ThrottledError(RemoteError):
-    """Too many requests (429, 503 with Retry-After).
+    """Too many requests (429, 503).
 
     Attributes:
       retry_after: seconds to wait, as the remote says; `None` where it does not.
@@ -62,6 +62,13 @@ class NoSuchPlaceError(RefusedError):
 
 class TooLargeError(RemoteError):
     """The blob has more bytes than the reader wants, or than the remote takes."""
+
+
+class TakenError(RemoteError):
+    """What lies under this name is another user's, who alone may replace or remove it. Others are not concerned."""
+
+    def __init__(self) -> None:
+        super().__init__("another user's lies there, which he alone may replace (a sticky folder?)")
 
 
 class BlobInfo(NamedTuple):

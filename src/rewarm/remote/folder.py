@@ -22,6 +22,9 @@ Races, and their worst outcome:
   there" a moment before it is. When the winner dies with the claim, others are told so for a minute, then take it.
   A put without `only_new` heeds no claim, and may be overwritten by one.
 * a put beside the removal of its folder: one error, `UnreachableError`.
+
+In a sticky folder (mode 1777) a file is its owner's alone. That is one name's trouble, and no reason to take the whole
+for one that cannot be written to (`TakenError`).
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from rewarm.remote.blobs import (
     NoSuchPlaceError,
     RefusedError,
     RemoteError,
+    TakenError,
     TooLargeError,
     UnreachableError,
     check_name,
@@ -57,6 +61,8 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _CLOEXEC
 # Without O_NONBLOCK a FIFO under a blob's name would hold the thread for ever.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW | _CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
+
+_EFFECTIVE = os.access in os.supports_effective_ids
 
 # What one call reads and writes at most, in bytes.
 _PART = 16 << 20
@@ -128,10 +134,13 @@ class FolderBlobs:
                 temporary = f".{last}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
                 try:
                     moment = _write(folder, temporary, data, modes.file)
-                    return _publish(folder, temporary, last, moment, only_new=only_new)
+                    with _anothers():
+                        return _publish(folder, temporary, last, moment, only_new=only_new)
                 finally:
                     with contextlib.suppress(OSError):
                         os.unlink(temporary, dir_fd=folder)
+        except PermissionError as error:
+            raise (TakenError() if self._is_writable(above[:-1]) else _kind_of(error)) from error
         except OSError as error:
             raise _kind_of(error) from error
 
@@ -143,6 +152,8 @@ class FolderBlobs:
                 os.unlink(last, dir_fd=folder)
         except FileNotFoundError:
             return
+        except PermissionError as error:
+            raise (TakenError() if self._is_writable(above) else _kind_of(error)) from error
         except OSError as error:
             raise _kind_of(error) from error
 
@@ -188,6 +199,14 @@ class FolderBlobs:
         finally:
             os.close(descriptor)
 
+    def _is_writable(self, segments: list[str]) -> bool:
+        """Whether files can be made in this folder: then what cannot be done in one below it is that one's trouble."""
+        try:
+            with self._folder(segments) as (folder, _):
+                return bool(segments) and os.access(".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=_EFFECTIVE)
+        except (OSError, RemoteError):
+            return False
+
     @contextlib.contextmanager
     def _folder(self, segments: list[str], *, make: bool = False) -> Iterator[tuple[int, Modes]]:
         """The open folder of these segments below the root, and the rights of what is made there.
@@ -209,6 +228,19 @@ class FolderBlobs:
             yield folder, modes
         finally:
             os.close(folder)
+
+
+@contextlib.contextmanager
+def _anothers() -> Iterator[None]:
+    """In a folder in which this user has just made a file: a name that he may not touch is another's.
+
+    Raises:
+      TakenError: it is.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise TakenError from error
 
 
 def _modes_of(root: int) -> Modes:

@@ -380,8 +380,8 @@ class Guarded:
         if begins and failure is Failure.TIMED_OUT:
             self._workers.let_go()
         if begins and before.pause is None:
-            what = "asks for fewer requests" if failure is Failure.THROTTLED else f"does not answer ({reason})"
-            self._tell(f"{self.place} {what}; it is passed over for a while")
+            what = "asks for fewer requests" if failure is Failure.THROTTLED else "does not answer"
+            self._tell(f"{self.place} {what} ({reason}); it is passed over for a while")
 
     def _change(self, change: Callable[[State], State], line: str) -> None:
         with self._lock:

@@ -3,7 +3,7 @@
 Not promised: that every server's words are known. obstore has an exception for some outcomes and one for all others,
 whose text alone tells a timeout from a status; the texts are those of obstore 0.12, and what is not found in one is a
 plain `RemoteError`, which counts as a failure and changes nothing else. obstore shows no header of an answer, so
-`Retry-After` is never known here.
+`Retry-After` is never known here (`retry_after.py`).
 
 No text of an error is passed on: it holds the URL, which may be signed, and words of the server. A reason is made of a
 status and of codes that are listed here.
@@ -94,6 +94,8 @@ def of_status(status: int, code: str = "") -> RemoteError:
         return NoSuchPlaceError("there is no such bucket")
     if status == 429 or code in _SLOW_DOWN:
         return ThrottledError(f"too many requests (status {status})")
+    if status == 503:  # what several servers answer for too many, and all while they are out of service
+        return ThrottledError("too many requests, or out of service (status 503)")
     if status == 413 or code in ("EntityTooLarge", "RequestBodyTooLarge"):
         return TooLargeError(TOO_LARGE)
     if status in _NOT_NOW or (status >= 500 and status not in _NEVER):

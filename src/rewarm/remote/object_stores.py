@@ -30,6 +30,8 @@ from rewarm.remote.blobs import RefusedError
 # Of a request's time, what connecting may take at most, in seconds.
 _CONNECT = 1.0
 
+_AGENT = "rewarm"
+
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _RENAMED = {
     # By this name nothing in the environment (AWS_ENDPOINT_URL_S3) counts more than what the address says.
@@ -104,7 +106,28 @@ def open_store(address: Address) -> Store:
     except RefusedError:
         raise
     except Exception as error:  # noqa: BLE001 - its text may hold the value of an option
-        raise RefusedError(f"the address or its options cannot be used ({type(error).__name__})") from None
+        raise RefusedError(_trouble_with(error)) from None
+
+
+# What obstore (0.12) says of an address or an option that it does not take, and the same in words that repeat nothing.
+_TROUBLES: tuple[tuple[str, str], ...] = (
+    ("MissingAccount", "no account is named: ?account_name=NAME or AZURE_STORAGE_ACCOUNT_NAME"),
+    ("OpenCredentials", "the file of credentials cannot be opened: correct its path, or rights"),
+    ("DecodeCredentials", "the credentials are not in Google's JSON: is it the right file?"),
+    ("InvalidAccessKey", "account_key is not base64: copy the whole key again"),
+    ("MissingSasComponent", "sas_key is no query of name=value pairs: copy the whole token again"),
+    ("as boolean", "an option that is true or false has another value"),
+    ("checksum algorithm", "checksum_algorithm is not one that it knows, such as sha256"),
+    ('store: "HTTP client"', "the proxy, or another option of the connection, is no URL"),
+    ("No certificates found", "root_certificate holds no certificate in PEM"),
+)
+
+
+def _trouble_with(error: Exception) -> str:
+    """In words that are listed here: the error's own may hold the value of an option."""
+    text = str(error)
+    unknown = f"the address or its options cannot be used ({type(error).__name__})"
+    return next((words for mark, words in _TROUBLES if mark in text), unknown)
 
 
 def _config(address: Address) -> dict[str, str]:
@@ -145,7 +168,7 @@ def _client_options(address: Address) -> dict[str, Any]:
         "timeout": timedelta(seconds=address.deadline),
         "connect_timeout": timedelta(seconds=min(_CONNECT, address.deadline)),
         "allow_http": _allows_http(address),
-        "user_agent": "rewarm",
+        "user_agent": _AGENT,
     }
     if "proxy" in address.options:
         options["proxy_url"] = address.options["proxy"]
@@ -183,10 +206,16 @@ def _certificate(path: str) -> bytes:
         raise RefusedError("the file of root_certificate cannot be read") from None
 
 
+def headers(address: Address) -> dict[str, str]:
+    """What every request to a server of HTTP has, credentials among it."""
+    authorization = _authorization(address.options)
+    return {"user-agent": _AGENT, **({"authorization": authorization} if authorization else {})}
+
+
 def _retries(deadline: float) -> dict[str, Any]:
-    """One more try, and none that starts after the deadline: two requests at most, the second of a full one."""
-    backoff = {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(milliseconds=500), "base": 2}
-    return {"max_retries": 1, "retry_timeout": timedelta(seconds=deadline), "backoff": backoff}
+    """None: obstore would send once more what a server has just said that it is asked too often (`objects.py` knows
+    when another try is of use)."""
+    return {"max_retries": 0, "retry_timeout": timedelta(seconds=deadline)}
 
 
 def _credentials(address: Address) -> dict[str, Any]:

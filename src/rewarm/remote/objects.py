@@ -12,6 +12,9 @@ the bucket is looked at once, and that look is remembered. On HTTP every 404 is 
 A server of HTTP that refuses a name as no name may be a cache for Bazel (`bazel.py`): unless the address says which it
 is, that is looked at with one request, and what was asked is asked again.
 
+What gives no answer, or says "not now", is asked once more, unless its time is up; what says that it is asked too often
+is not, but a server of HTTP for how long it wants to be left alone (`retry_after.py`).
+
 Races: two threads whose verbs are the first both find no store, and one makes it under the lock. `close` beside a verb
 leaves that verb its store until it is done.
 """
@@ -32,12 +35,14 @@ from rewarm.remote.blobs import (
     NoSuchPlaceError,
     RefusedError,
     RemoteError,
+    ThrottledError,
     TooLargeError,
     UnreachableError,
     check_name,
 )
 from rewarm.remote.object_errors import code_of, names_a_missing_place, status_of, translate
-from rewarm.remote.object_stores import Meta, Result, Store, load, open_store
+from rewarm.remote.object_stores import Meta, Result, Store, headers, load, open_store
+from rewarm.remote.retry_after import RetryAfter
 
 T = TypeVar("T")
 
@@ -46,6 +51,8 @@ _MOMENT = 0.1
 # What an HTTP server answers that does not know PROPFIND.
 _NO_LISTS = (400, 405, 501)
 _NO_LIST = "this server cannot list"
+# How the reasons begin for which nothing was done: what asks for `only_new` may be repeated for no other.
+_NOT_DONE = ("not now", "no connection")
 _BAZEL_ADVICE = "if it is a cache for Bazel, say layout=bazel"
 # obstore's exceptions, by name, so that nothing of it is imported here.
 _THERE_IS_ONE = ("AlreadyExistsError", "PreconditionError")
@@ -54,7 +61,7 @@ _THERE_IS_ONE = ("AlreadyExistsError", "PreconditionError")
 class ObjectBlobs:
     """The blobs at an address of kind s3, gs, az, http or https; see `Blobs` for the verbs.
 
-    A verb takes at most the address's deadline, and twice that where a first request failed just before it.
+    A verb takes at most the address's deadline, and twice that where a first request failed just before its half.
     """
 
     def __init__(self, address: Address) -> None:
@@ -70,6 +77,7 @@ class ObjectBlobs:
         self._bazel = None if said is None else said == bazel.BAZEL
         # Whether a put may ask for `only_new`; off for good once the remote refused the question itself.
         self._asks = not self._web
+        self._retry_after = RetryAfter(address, headers(address)) if self._web else None
 
     @property
     def place(self) -> str:
@@ -89,7 +97,7 @@ class ObjectBlobs:
         """The bytes of a blob; its length is looked at before its body is read; see `Blobs.get`."""
         check_name(name)
         store = self._opened()
-        return self._in_its_layout(store, lambda: self._get(store, name, limit))
+        return self._in_its_layout(store, lambda: self._once_more(name, lambda: self._get(store, name, limit)))
 
     def put(self, name: str, data: bytes, *, only_new: bool = False) -> bool:
         """Make `data` the blob, in one request; see `Blobs.put`."""
@@ -97,9 +105,9 @@ class ObjectBlobs:
         store = self._opened()
         if only_new and self._asks:
             with contextlib.suppress(_NotAskableError):
-                return self._create(store, name, data)
+                return self._once_more(name, lambda: self._create(store, name, data), _NOT_DONE)
         try:
-            self._in_its_layout(store, lambda: self._overwrite(store, name, data))
+            self._in_its_layout(store, lambda: self._once_more(name, lambda: self._overwrite(store, name, data)))
         except NoSuchPlaceError:
             if not self._web:
                 raise
@@ -112,7 +120,7 @@ class ObjectBlobs:
         """Remove a blob; see `Blobs.delete`."""
         check_name(name)
         store = self._opened()
-        self._in_its_layout(store, lambda: self._delete(store, name))
+        self._in_its_layout(store, lambda: self._once_more(name, lambda: self._delete(store, name)))
 
     def scan(self, prefix: str) -> Iterator[BlobInfo]:
         """The blobs under a prefix, page by page; what has no name of a blob is passed over; see `Blobs.scan`."""
@@ -147,6 +155,28 @@ class ObjectBlobs:
                 raise RefusedError(error.reason) from None
             self._bazel = True
         return work()
+
+    def _once_more(self, name: str, work: Callable[[], T], reasons: tuple[str, ...] = ("",)) -> T:
+        """Do it, and again where the answer is missing for a reason that begins with one of these, if there is time."""
+        since = time.monotonic()
+        for last in (False, True):
+            try:
+                return work()
+            except ThrottledError as error:
+                raise self._with_patience(error, name, since) from None
+            except UnreachableError as error:
+                took = time.monotonic() - since
+                if last or took > self._address.deadline / 2 or not error.reason.startswith(reasons):
+                    raise
+            time.sleep(_MOMENT / 2)
+        raise AssertionError
+
+    def _with_patience(self, error: ThrottledError, name: str, since: float) -> ThrottledError:
+        """The same, with how long the server wants to be left alone, where it says so."""
+        if self._retry_after is None or error.retry_after is not None:
+            return error
+        left = self._address.deadline - (time.monotonic() - since)
+        return ThrottledError(error.reason, self._retry_after.seconds(self._path(name), left))
 
     def _is_bazels(self, store: Store) -> bool:
         """Whether it knows a name of Bazel's, be it that there is nothing."""
@@ -226,11 +256,26 @@ class ObjectBlobs:
 
     def _scanned(self, store: Store, prefix: str) -> Iterator[BlobInfo]:
         try:
-            for page in store.list(prefix, chunk_size=_PAGE):
+            page, pages = self._once_more(prefix, lambda: self._first_page(store, prefix))
+            while page is not None:
                 yield from _infos(page, prefix, self._above)
+                page = self._page(pages)
         except FileNotFoundError as error:
             self._check_place(error)  # WebDAV has no empty folders that nobody made
         except RemoteError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in `get`
+            raise self._failed_scan(error) from None
+
+    def _first_page(self, store: Store, prefix: str) -> tuple[Sequence[Meta] | None, Iterator[Sequence[Meta]]]:
+        pages = iter(store.list(prefix, chunk_size=_PAGE))  # one that failed once is at its end
+        return self._page(pages), pages
+
+    def _page(self, pages: Iterator[Sequence[Meta]]) -> Sequence[Meta] | None:
+        """The next page; `None`: there is none."""
+        try:
+            return next(pages, None)
+        except FileNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001 - as in `get`
             raise self._failed_scan(error) from None

@@ -43,7 +43,7 @@ from rewarm.errors import BadEntryError, RewarmError, StoreError
 from rewarm.locks import try_lock
 from rewarm.setting_values import OF_BUNDLES
 from rewarm.sharing import tuning
-from rewarm.sharing.made import made_in
+from rewarm.sharing.made import Made
 from rewarm.sharing.tier import LARGEST
 from rewarm.store import LocalStore
 from rewarm.store.accounts import ORPHAN_AFTER
@@ -138,7 +138,7 @@ def save(
     keys: Iterable[str],
     keyring: Keyring,
     *,
-    others: bool = False,
+    made: Made | None,
     only_new: bool = False,
     tell: Callable[[str], None] = say_nothing,
 ) -> Updated:
@@ -151,7 +151,7 @@ def save(
       store: where the entries are.
       keys: which.
       keyring: with what they are signed.
-      others: take, and so sign, what is not known to be made here, too; without it such entries are passed over.
+      made: what this user made here; other entries are passed over. `None`: they are taken, and so signed, too.
       only_new: what is there stays, and is an error.
       tell: hears one line where another is waited for.
 
@@ -160,7 +160,7 @@ def save(
       UnusableKeyError: there is a key to sign with, and it cannot be used.
     """
     with _turn(path, tell) as place, _beside(place, only_new=only_new) as bundle:
-        source = _Source(store, keyring.signing_key(), others=others)
+        source = _Source(store, keyring.signing_key(), made)
         added = list(source.add_to(bundle, keys))
         _finish(bundle, added)
     return Updated(added, [], {}, {}, passed_over=tuple(source.passed_over))
@@ -172,7 +172,7 @@ def update(
     keys: Iterable[str],
     keyring: Keyring,
     *,
-    others: bool = False,
+    made: Made | None,
     tell: Callable[[str], None] = say_nothing,
 ) -> Updated:
     """Add entries to a bundle, which need not be there; the arguments are those of `save`.
@@ -188,7 +188,7 @@ def update(
     """
     signer = keyring.signing_key()
     posture = Posture.STORE if signer is None else Posture.REQUIRE
-    source = _Source(store, signer, others=others)
+    source = _Source(store, signer, made)
     with _turn(path, tell) as place, _beside(place) as bundle:
         if not place.exists():
             added = list(source.add_to(bundle, keys))
@@ -197,16 +197,16 @@ def update(
         with _opened(place) as older:
             there = list(_members(older, _table(older)))
             kept, refused, dropped = _keep(there, older, bundle, keyring, posture)
-            made = list(source.add_to(bundle, (key for key in keys if key not in kept)))
-            replaced = {one.key for one in made} & {*refused, *dropped}
+            taken = list(source.add_to(bundle, (key for key in keys if key not in kept)))
+            replaced = {one.key for one in taken} & {*refused, *dropped}
             stays = [one for one in there if one.key in refused and one.key not in replaced]
             for one in stays:
                 _put(bundle, one.key, _read(older, f"{_FOLDER}{one.key}", LARGEST))
-            _finish(bundle, [*(one for one in there if one.key in kept), *stays, *made])
+            _finish(bundle, [*(one for one in there if one.key in kept), *stays, *taken])
             foreign = tuple(_foreign(older))
     return Updated(
-        [one for one in made if one.key not in replaced],
-        [one for one in made if one.key in replaced],
+        [one for one in taken if one.key not in replaced],
+        [one for one in taken if one.key in replaced],
         {one.key: refused[one.key] for one in stays},
         {key: why for key, why in dropped.items() if key not in replaced},
         len(kept),
@@ -273,10 +273,10 @@ class _Source:
       passed_over: keys of what is there and was not taken, since it is not known to be made here.
     """
 
-    def __init__(self, store: LocalStore, signer: SigningKey | None, *, others: bool) -> None:
+    def __init__(self, store: LocalStore, signer: SigningKey | None, made: Made | None) -> None:
         self._store = store
         self._signer = signer
-        self._made = None if others else made_in(store.root, store.shared)
+        self._made = made
         self.passed_over: list[str] = []
 
     def add_to(self, bundle: zipfile.ZipFile, keys: Iterable[str]) -> Iterator[Member]:

@@ -5,7 +5,8 @@ for programs whose compilation is likely to cost much more than the asking. With
 without a remote.
 
 Leases are asked of the first such remote alone, which is the same for all hosts with the same settings. A host that
-only reads asks for none: what it compiled, nobody would get.
+only reads, or has no key to sign with where others ask for one, asks for none: what it compiled, nobody would get. One
+that is not going to keep what it compiles is not to ask (`policy.is_likely_kept`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rewarm import policy
-from rewarm.coordination import FleetLeases, Lead
+from rewarm.coordination import FleetLeases, Lead, seat_of
 from rewarm.sharing import known_places
 from rewarm.sharing.forks import renew_in_child
 from rewarm.sharing.known_places import Known
@@ -87,7 +88,10 @@ class Fleet:
             return contextlib.nullcontext(Lead("alone", 0.0, "no remote keeps leases"))
         if not policy.is_worth_a_lease(size, tier.round_trip):
             return contextlib.nullcontext(Lead("alone", 0.0, "it is not worth a lease"))
-        return self._leases_of(tier).lead(key, self._look(tier, found))
+        leases = self._leases_of(tier)
+        if leases is None:
+            return contextlib.nullcontext(Lead("alone", 0.0, "what is compiled here cannot be signed"))
+        return leases.lead(key, self._look(tier, found))
 
     def keep(self, key: str) -> tuple[RemoteTier, Callable[[], None]] | None:
         """Inside the block of a leader: let the lease last until what is returned is called, which is to be done when
@@ -108,7 +112,8 @@ class Fleet:
 
         def look() -> bool:
             if time.monotonic() - since > _SILENT_FOR:
-                line = f"waiting for a program that another host compiles (its lease is in {tier.place})"
+                line = "waiting for a program that is compiled on another host, or in another directory of this one"
+                line = f"{line} (its lease is in {tier.place})"
                 self._teller.tell(f"{line}, for {_PATIENCE:.0f} s at most", kind="waits")
             return found(tier)
 
@@ -123,9 +128,21 @@ class Fleet:
         known = self._known.get(tier.identity)
         return known is not None and known.only_new and known.may_delete
 
-    def _leases_of(self, tier: RemoteTier) -> FleetLeases:
+    def _leases_of(self, tier: RemoteTier) -> FleetLeases | None:
+        """The leases in a remote; `None`: nothing that is put there would be accepted by anybody."""
         leases = self._leases.get(tier.identity)
         if leases is None:
-            made = FleetLeases(tier.blobs, tier.namespaces.write, enforces=True, patience=_PATIENCE)
+            signer = tier.publishes_as()
+            if signer is None:
+                return None
+            made = FleetLeases(
+                tier.blobs,
+                tier.namespaces.write,
+                enforces=True,
+                patience=_PATIENCE,
+                seat="" if self._root is None else seat_of(self._root),
+                signer=signer,
+                accepts=tier.would_accept,
+            )
             leases = self._leases.setdefault(tier.identity, made)
         return leases

@@ -7,11 +7,11 @@ at once remove the same entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from rewarm.envelope import Header
-from rewarm.remote.blobs import BlobInfo, TooLargeError
+from rewarm.remote.blobs import BlobInfo, TakenError, TooLargeError
 from rewarm.sharing import packs, plans, tuning
 from rewarm.sharing.tier import OVERSIZED, RemoteTier, key_of
 from rewarm.trust import RefusedEntryError
@@ -102,8 +102,11 @@ def with_header(tier: RemoteTier, shown: Shown) -> Shown:
     return shown._replace(header=header, problem=None if header is not None else "gone")
 
 
-def collect(tier: RemoteTier, bounds: Bounds, now: float, *, dry_run: bool) -> Iterator[Gone]:
-    """Remove what is beyond the bounds from each namespace that is read, the oldest first; yields what went.
+def collect(
+    tier: RemoteTier, bounds: Bounds, now: float, *, dry_run: bool, stays: Callable[[Gone], object] = lambda _: None
+) -> Iterator[Gone]:
+    """Remove what is beyond the bounds from each namespace that is read, the oldest first; yields what went. `stays`
+    hears of what another user alone may remove.
 
     Raises:
       RemoteError: this kind of remote cannot list or remove, or did not answer.
@@ -111,8 +114,12 @@ def collect(tier: RemoteTier, bounds: Bounds, now: float, *, dry_run: bool) -> I
     for namespace in tier.namespaces.read:
         blobs = list(tier.blobs.scan(namespace))
         for gone in chosen(namespace, blobs, bounds, now):
-            if not dry_run:
-                tier.blobs.delete(_name_of(gone))
+            try:
+                if not dry_run:
+                    tier.blobs.delete(_name_of(gone))
+            except TakenError:
+                stays(gone)
+                continue
             yield gone
 
 

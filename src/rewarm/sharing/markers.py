@@ -3,9 +3,10 @@
 Not promised: a marker for each entry. Where none can be made (a read-only or full disk), or too many are there, an
 entry goes to the remote while this process lives, or not at all.
 
-    <root>/uploads/<16 hex of the remote>/<64 hex>    an empty file for each entry
+    <root>/uploads/<16 hex of the remote>/<maker>/<64 hex>    an empty file for each entry; for the maker see `maker.py`
 
-A marker is made before its entry is stored, and goes when the entry arrived.
+A marker is made before its entry is stored, and goes when the entry arrived. It is taken up by its maker alone: where
+others share the directory, what he made waits for his next start, since nobody else signs it.
 
 Races, and their worst outcome:
 
@@ -23,11 +24,12 @@ import time
 from pathlib import Path
 
 from rewarm import small_files
+from rewarm.sharing.maker import Maker, this_user
 from rewarm.store.contract import is_key
 
 FOLDER = "uploads"
 
-# How many markers one remote may have.
+# How many markers of one maker one remote may have.
 MOST = 10_000
 
 # A marker without an entry that is older than this, in seconds, is of one that was evicted.
@@ -38,64 +40,86 @@ _FORGOTTEN = 30 * 86_400.0
 
 
 class Markers:
-    """The markers of one remote in the cache directory `root`; `None`: nothing can be written there. Never raises."""
+    """One maker's markers of one remote in the cache directory `root`; `None`: nothing can be written there. Never
+    raises."""
 
-    def __init__(self, root: Path | None, remote: str, *, most: int = MOST) -> None:
+    def __init__(self, root: Path | None, remote: str, *, maker: Maker | None = None, most: int = MOST) -> None:
         digest = hashlib.sha256(remote.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        self._folder = None if root is None else root / FOLDER / digest
+        self._of_all = None if root is None else root / FOLDER / digest
+        self._maker = maker or this_user()
+        self._folder = None if self._of_all is None else self._maker.folder_in(self._of_all)
+        self._elsewhere: dict[str, Path] = {}  # those that the same maker made without his key
         self._most = most
         self._made = 0  # since the last look at the folder, and what was there then
 
     def add(self, key: str) -> None:
         """This entry is to go there."""
-        if self._folder is None or self._made >= self._most:
+        if self._folder is None or self._of_all is None or self._made >= self._most:
             return
         with contextlib.suppress(OSError):
             try:
                 small_files.append(self._folder / key, b"")
             except FileNotFoundError:
-                small_files.make_folder(self._folder.parent)
-                small_files.make_folder(self._folder)
+                small_files.make_folder(self._of_all.parent)
+                self._maker.make_folder_in(self._of_all)
                 small_files.append(self._folder / key, b"")
             self._made += 1
 
     def remove(self, key: str) -> None:
         """It arrived, or it never will."""
-        if self._folder is not None:
+        if (folder := self._folder_of(key)) is not None:
             with contextlib.suppress(OSError):
-                (self._folder / key).unlink()
+                (folder / key).unlink()
                 self._made = max(0, self._made - 1)
+            other = self._elsewhere.pop(key, None)
+            if other is not None and self._folder is not None:  # it may have been marked anew meanwhile
+                with contextlib.suppress(OSError):
+                    (self._folder / key).unlink()
 
     def missed(self, key: str) -> None:
         """Its entry is not in the store: it was evicted, or is about to be stored."""
-        if self._folder is not None:
+        if (folder := self._folder_of(key)) is not None:
             with contextlib.suppress(OSError):
-                if time.time() - (self._folder / key).lstat().st_mtime > _YOUNG:
+                if time.time() - (folder / key).lstat().st_mtime > _YOUNG:
                     self.remove(key)
 
     def left(self) -> list[str]:
         """What earlier processes, or ones that run now, have not sent yet; what is beyond the bound is removed."""
-        if self._folder is None:
+        if self._of_all is None:
             return []
-        try:
-            with os.scandir(self._folder) as items:
-                found = [item.name for item in items if is_key(item.name)]
-            os.utime(self._folder)  # see `sweep`
-        except OSError:
-            return []
+        found: dict[str, Path] = {}
+        for folder in self._maker.folders_in(self._of_all):
+            with contextlib.suppress(OSError), os.scandir(folder) as items:
+                os.utime(folder)  # see `sweep`
+                found |= {item.name: folder for item in items if is_key(item.name)}
+        self._elsewhere = {key: folder for key, folder in found.items() if folder != self._folder}
         self._made = len(found)
-        for key in found[self._most :]:
+        keys = list(found)
+        for key in keys[self._most :]:
             self.remove(key)
-        return found[: self._most]
+        return keys[: self._most]
+
+    def _folder_of(self, key: str) -> Path | None:
+        """Where its marker lies."""
+        return self._elsewhere.get(key, self._folder)
 
 
 def sweep(root: Path) -> None:
-    """Remove the markers of remotes that no process of this directory has been told of for a month. Never raises."""
-    with contextlib.suppress(OSError), os.scandir(root / FOLDER) as items:
-        for item in items:
-            with contextlib.suppress(OSError):
-                if item.is_dir(follow_symlinks=False) and time.time() - item.stat().st_mtime > _FORGOTTEN:
-                    _remove_folder(Path(item.path))
+    """Remove the markers of remotes that no process of their maker's has been told of for a month, as far as this user
+    may. Never raises."""
+    with contextlib.suppress(OSError):
+        for folder in _folders_in(root / FOLDER):
+            for own in _folders_in(folder):
+                with contextlib.suppress(OSError):  # another's
+                    if time.time() - own.lstat().st_mtime > _FORGOTTEN:
+                        _remove_folder(own)
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    with os.scandir(folder) as items:
+        return [Path(item.path) for item in items if item.is_dir(follow_symlinks=False)]
 
 
 def _remove_folder(folder: Path) -> None:

@@ -157,7 +157,11 @@ class Remotes:
                 if self._was_made(key):
                     self.uploads.add_results(place, key, [tier])
 
-        return Fetching(self.tiers, place, have, take, owe)
+        def pass_on(key: str, blob: bytes, namespace: str, number: int) -> None:
+            nearer = [one for one in self.tiers[:number] if _may_have(one, namespace, self.tiers[number])]
+            self.uploads.pass_on_results(place, key, blob, nearer)
+
+        return Fetching(self.tiers, place, have, take, owe, pass_on)
 
     def lead(self, key: str, size: int) -> AbstractContextManager[Lead]:
         """Leave to compile a program of so many bytes that no remote has, or the news that another host did."""

@@ -29,7 +29,7 @@ from rewarm.remote.blobs import (
     UnreachableError,
 )
 from rewarm.sharing import tuning
-from rewarm.sharing.made import Made, made_in
+from rewarm.sharing.made import Made
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store import LocalStore
 from rewarm.telling import say_nothing
@@ -60,8 +60,10 @@ NOT_MADE_LINE = "passed over, since not known to be made here; rewarm sync push 
 # Why an entry that was fetched is not here.
 LEFT = "not kept: the directory may not hold more (max_size, max_entries, max_age)"
 
-# The kind of entries that say what does not compile (`prewarm/shared_failures.py`). Nobody keeps them here.
+# The kinds of entries that say what does not compile (`prewarm/shared_failures.py`), and what was compiled ahead
+# (`prewarm/ahead_notes.py`). Nobody keeps them here.
 FAILURE = "failure"
+AHEAD_NOTE = "ahead"
 
 
 class Sent(NamedTuple):
@@ -83,28 +85,31 @@ def push(
     tier: RemoteTier,
     keys: Iterable[str],
     *,
-    others: bool = False,
+    made: Made | None,
     verify: bool = False,
     patience: float = PATIENCE,
     tell: Callable[[str], None] = say_nothing,
+    there_already: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Sent]:
     """Send these entries, but for those that the remote has in the namespace that is written to.
 
     A remote that cannot list is sent all of them.
 
     Args:
-      others: send, and so sign, what was not made here, too; without it such entries are passed over.
+      made: what this user made here; other entries are passed over. `None`: they are sent, and so signed, too.
       verify: fetch what the remote has, and send anew what would be refused (another key, damage).
       patience: seconds for which a remote that answers nothing is asked again, in the middle of it.
       tell: hears one line when that begins, and every ten seconds.
+      there_already: hears how many are not sent since the remote has one of their key, which nobody has looked at.
 
     Raises:
       RemoteError: it is not there, or there is no answer.
     """
     patient = _Patience(tier.place, patience, tell)
     there = patient.ask(lambda: _listed(tier, (tier.namespaces.write,)))
-    wanted = [key for key in keys if there is None or verify or key not in there]
-    made = None if others else made_in(store.root, store.shared)
+    named = list(keys)
+    wanted = [key for key in named if there is None or verify or key not in there]
+    there_already(len(named) - len(wanted))
 
     def send(key: str) -> Sent | None:
         with _reasons() as problem:
@@ -140,7 +145,7 @@ def pull(
     def fetch(key: str) -> Sent | None:
         with _reasons() as problem:
             entry = patient.ask(lambda: tier.asked_for(key))
-            if entry is not None and open_entry(entry, key).header.kind == FAILURE:
+            if entry is not None and open_entry(entry, key).header.kind in (FAILURE, AHEAD_NOTE):
                 return None
             problem.append(_pull(store, entry, key))
         return Sent(key, "pull", problem[0])

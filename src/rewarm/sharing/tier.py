@@ -243,6 +243,29 @@ class RemoteTier:
         """
         return self._signed(entry, key)
 
+    def publishes_as(self) -> str | None:
+        """The id of the key by which what is put is signed; "": it is not signed, and need not be. `None`: nothing can
+        be put that others would accept. A command for the key may be run for this. Never raises."""
+        try:
+            signer = self._keyring.signing_key()
+            if signer is not None:
+                return signer.id
+        except UnusableKeyError:
+            return None
+        return "" if self.posture.takes_unsigned else None
+
+    def would_accept(self, signer: str) -> bool:
+        """Whether an entry in the namespace that is written to would be used here, which the key of this id, or ("")
+        nobody, signs. Never raises."""
+        if self.namespaces.write not in self.namespaces.read or self._keyring.is_revoked(signer):
+            return False
+        if not signer:
+            return self.posture.takes_unsigned
+        try:
+            return self.posture.takes_strangers or self._keyring.find(signer) is not None
+        except UnusableKeyError:
+            return False
+
     def put(self, key: str, entry: bytes) -> None:
         """Put an entry, signed if there is a key to sign with.
 
@@ -352,9 +375,13 @@ class RemoteTier:
         with self._lock:
             self._refused[error.reason] += 1
         line = f"{self.place}: entry {key[:12]} is refused: {error}; {_COUNTED}"
-        if error.reason == STRANGER and self.writes:
-            line += ". What is compiled here is put in its place: trust that key, or use a namespace of your own"
-        self._tell_once((error.reason, error.signer or ""), line)
+        if error.reason == STRANGER:
+            line += ". Trust that key if you know whose it is (rewarm keys trust)"
+            if self.writes and self.publishes_as() is not None:
+                line += ", or use a namespace of your own: else what is compiled here is sent to take its place"
+        # Who signed is anybody's word until a key says so: it must not make a line of each entry.
+        known = error.signer if error.signer is not None and self._keyring.knows(error.signer) else ""
+        self._tell_once((error.reason, known), line)
 
     def _tell_once(self, kind: tuple[str, str], line: str) -> None:
         with self._lock:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rewarm import small_files
-from rewarm.envelope import Header
+from rewarm.envelope import Header, open_entry
 from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError, TooLargeError
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store.contract import is_key
@@ -210,6 +210,7 @@ class Fetching:
       have: keys of the entries that are here.
       take: is given what came, checked and trusted, once, in a thread of this; may raise.
       owe: is given a remote that is written to, and the keys of entries that are here and it does not know.
+      pass_on: is given an entry as it came from a remote, its namespace there, and that remote's number.
 
     Attributes:
       found: how many entries came.
@@ -222,12 +223,14 @@ class Fetching:
         have: Iterable[str],
         take: Callable[[dict[str, bytes]], None],
         owe: Callable[[RemoteTier, list[str]], object],
+        pass_on: Callable[[str, bytes, str, int], object] = lambda *_: None,
     ) -> None:
         self._tiers = tiers
         self._place = place
         self._have = frozenset(have)
         self._take = take
         self._owe = owe
+        self._pass_on = pass_on
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._room = LARGEST_OF_ALL
@@ -250,16 +253,16 @@ class Fetching:
         finally:
             self._done.set()
 
-    def _look(self) -> dict[str, RemoteTier]:
-        """What is missing here, and who has it."""
-        missing: dict[str, RemoteTier] = {}
-        for tier in self._tiers:
+    def _look(self) -> dict[str, int]:
+        """What is missing here, and the number of the remote that has it."""
+        missing: dict[str, int] = {}
+        for number, tier in enumerate(self._tiers):
             for namespace in tier.namespaces.read:
                 with contextlib.suppress(RemoteError):
                     there = known_there(tier, namespace, self._place)
                     for key in there:
                         if key not in self._have:
-                            missing.setdefault(key, tier)
+                            missing.setdefault(key, number)
                     if (
                         tier.takes_results
                         and namespace == tier.namespaces.write
@@ -268,18 +271,20 @@ class Fetching:
                         self._owe(tier, due)
         return missing
 
-    def _fetch(self, missing: dict[str, RemoteTier]) -> dict[str, bytes]:
+    def _fetch(self, missing: dict[str, int]) -> dict[str, bytes]:
         waiting, came = deque(missing.items()), dict[str, bytes]()
 
         def work() -> None:
             while waiting and self._room > 0:
                 with contextlib.suppress(Exception):  # the queue is empty, or one remote is strict: the others go on
-                    key, tier = waiting.popleft()
-                    data = tier.get(key, limit=LARGEST)
-                    if data is not None:
+                    key, number = waiting.popleft()
+                    found = self._tiers[number].fetch(key, limit=LARGEST)
+                    if found is not None:
                         with self._lock:
-                            self._room -= len(data)
-                            came[key] = data
+                            self._room -= len(found.entry)
+                            came[key] = found.entry
+                        if place_of(open_entry(found.entry, key).header) == self._place:
+                            self._pass_on(key, found.blob, found.namespace, number)
 
         threads = [threading.Thread(target=work, name="rewarm-tuning", daemon=True) for _ in range(_THREADS - 1)]
         for thread in threads[: len(missing) - 1]:

@@ -16,6 +16,9 @@ Races, and their worst outcome:
 * two processes of one directory send the same entry: it is put twice, and both are equally good.
 * an entry that was evicted before its turn: it does not go.
 * a fork: the child has an empty queue and no thread; what was queued is the parent's.
+
+A process that does not write, since it is not the first one of its job, leaves markers all the same: where the first
+one has the same directory, it sends what they name, at its end (`take_up`) or at a later start.
 """
 
 from __future__ import annotations
@@ -23,13 +26,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from rewarm.errors import BadEntryError
-from rewarm.remote.blobs import RefusedError, RemoteError, ThrottledError, TooLargeError, UnreachableError
+from rewarm.remote.blobs import (
+    RefusedError,
+    RemoteError,
+    TakenError,
+    ThrottledError,
+    TooLargeError,
+    UnreachableError,
+)
 from rewarm.sharing import tuning
 from rewarm.sharing.forks import renew_in_child
+from rewarm.sharing.maker import Maker
 from rewarm.sharing.markers import Markers, sweep
 from rewarm.sharing.tier import CannotSignError, RemoteTier
 from rewarm.store.contract import is_key
@@ -43,6 +54,9 @@ _PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 # Before the key of an entry that goes on as it came; no name within a namespace begins so.
 _AS_IT_CAME = "="
+
+# Once the program ends, a remote that asked for patience so often, and took nothing, is left to a later start.
+_THROTTLES_AT_END = 4
 
 # How often `drain` says that it still waits, in seconds.
 _BEAT = 0.5
@@ -59,6 +73,7 @@ class Uploads:
       threads: how many entries go to one remote at the same time.
       made: whether an entry of the local store was made here. Others are not signed, so they do not go: what lies under
         a key when its turn comes need not be what lay there when it was queued.
+      maker: who makes entries here, whose markers these are; by default the user, without a key.
     """
 
     def __init__(
@@ -70,6 +85,7 @@ class Uploads:
         *,
         threads: int = 4,
         made: Callable[[bytes], bool] = lambda _: True,
+        maker: Maker | None = None,
     ) -> None:
         self._root = root
 
@@ -78,13 +94,16 @@ class Uploads:
             return data if data is not None and made(data) else None
 
         taking = [tier for tier in tiers if tier.writes or tier.takes_results]
-        self._all = [Queue(root, tier, read_if_made, tell, threads) for tier in taking]
+        self._all = [Queue(root, tier, read_if_made, tell, threads, maker) for tier in taking]
         self._queues = [queue for queue in self._all if queue.tier.writes]
+        self._left_to_others = [queue.markers for queue in self._all if not queue.tier.writes]
 
     def announce(self, key: str) -> None:
         """An entry is about to be stored: should this process be killed meanwhile, a later start sends it."""
         for queue in self._queues:
             queue.markers.add(key)
+        for markers in self._left_to_others:
+            markers.add(key)
 
     def add(self, key: str, entry: bytes | None, tiers: Collection[RemoteTier] | None = None) -> None:
         """An entry is to go to these remotes, or to all; `None` for its bytes: they are in the local store."""
@@ -97,6 +116,12 @@ class Uploads:
         for queue in self._queues:
             if queue.tier in tiers:
                 queue.add_hint(f"{_AS_IT_CAME}{key}", blob)
+
+    def pass_on_results(self, place: str, key: str, blob: bytes, tiers: Collection[RemoteTier]) -> None:
+        """As `pass_on`, for an entry with tuning results, and once it is there the hint by which others find it."""
+        for queue in self._all:
+            if queue.tier in tiers and queue.tier.takes_results:
+                queue.add_hint(f"{_AS_IT_CAME}{key}", blob, then=tuning.hint_name(place, key))
 
     def add_hint(self, name: str, data: bytes, tiers: Collection[RemoteTier] | None = None) -> None:
         """Something that is no entry is to go to these remotes, or to all, under a name within their namespace; it may
@@ -121,12 +146,17 @@ class Uploads:
                 return
         act()
 
-    def resume(self) -> None:
-        """Take up what earlier processes could not send."""
+    def resume(self, *, load: bool = False) -> None:
+        """Take up what earlier processes could not send. `load`: there will be something to send at the end."""
         for queue in self._queues:
-            queue.resume()
+            queue.resume(load=load)
         if self._root is not None and self._queues:
             sweep(self._root)
+
+    def take_up(self) -> None:
+        """Take up what other processes of the same maker left since, or are just sending themselves."""
+        for queue in self._queues:
+            queue.take_up()
 
     def drain(self, seconds: float, waits: Callable[[int], None] | None = None) -> int:
         """Wait until all are sent, for so many seconds, and for a remote that does not answer only until it is known.
@@ -165,9 +195,10 @@ class Queue:
         read: Callable[[str], bytes | None],
         tell: Callable[[str], None],
         threads: int,
+        maker: Maker | None = None,
     ) -> None:
         self.tier = tier
-        self.markers = Markers(root, f"{tier.identity} {tier.namespaces.write}")
+        self.markers = Markers(root, f"{tier.identity} {tier.namespaces.write}", maker=maker)
         self._read = read
         self._tell = tell
         self._most_threads = threads
@@ -186,10 +217,11 @@ class Queue:
         self._not_before = 0.0
         self._pause = _PAUSE
         self._throttled = False
+        self._throttles = 0  # in a row, since the program ends
         self._hurries = False
         self._hopeless = False
         self._off = False
-        self._too_large_told = False
+        self._too_large_told = self._taken_told = False
 
     def add(self, key: str, entry: bytes | None, *, hint: str = "") -> None:
         """An entry is to go there, see `Uploads.add`, and after it the hint of this name."""
@@ -201,11 +233,13 @@ class Queue:
                     self._hints[key] = hint
                 self._start()
 
-    def add_hint(self, name: str, data: bytes) -> None:
-        """See `Uploads.add_hint`."""
+    def add_hint(self, name: str, data: bytes, *, then: str = "") -> None:
+        """See `Uploads.add_hint`; after it the hint of another name."""
         with self._changed:
             if not self._off:
                 self._push(name, data)
+                if then:
+                    self._hints[name] = then
                 self._start()
 
     def when_settled(self, key: str, act: Callable[[], None]) -> None:
@@ -216,14 +250,22 @@ class Queue:
                 return
         act()
 
-    def resume(self) -> None:
-        """Take up what is marked. Where that is anything the client is imported now, before the program goes on, since
-        a short program would be at its end before it is."""
+    def resume(self, *, load: bool = False) -> None:
+        """Take up what is marked. Where that is anything, or will be (`load`), the client is imported now, before the
+        program goes on, since a short program would be at its end before it is."""
         left = self.markers.left()
-        self.tier.have_ready(load=bool(left))
+        self.tier.have_ready(load=load or bool(left))
+        self._take_up(left)
+
+    def take_up(self) -> None:
+        """See `Uploads.take_up`."""
+        self._take_up(self.markers.left())
+
+    def _take_up(self, left: Iterable[str]) -> None:
         with self._changed:
-            for key in left:
-                self._push(key, None)
+            for key in left if not self._off else ():
+                if key not in self._waiting and key not in self._under_way:
+                    self._push(key, None)
             self._start()
 
     def waiting(self) -> int:
@@ -321,6 +363,10 @@ class Queue:
             self.markers.remove(key)
             self._hinted(key)
             self._tell_too_large(key, data, error)
+        except TakenError as error:
+            self.markers.remove(key)
+            self._hinted(key)
+            self._tell_taken(key, error)
         except RemoteError as error:
             return error
         except BadEntryError:  # damaged since: the next that asks for it puts it aside and makes it anew
@@ -347,6 +393,15 @@ class Queue:
                 "more of this kind are only counted. Raise its limit, then rewarm sync push"
             )
 
+    def _tell_taken(self, key: str, error: TakenError) -> None:
+        name = key.removeprefix(_AS_IT_CAME)
+        if is_key(name) and not self._taken_told:
+            self._taken_told = True
+            self._tell(
+                f"{self.tier.place}: entry {name[:12]} does not go there: {error.reason}; more of this kind are only "
+                "counted. Trust the key of whoever put it there, or use a namespace of your own"
+            )
+
     def _put(self, name: str, data: bytes) -> None:
         if is_key(name):
             self.tier.put(name, data)
@@ -361,7 +416,7 @@ class Queue:
         with self._changed:
             self._under_way.discard(key)
             if error is None:
-                self._pause, self._throttled = _PAUSE, False
+                self._pause, self._throttled, self._throttles = _PAUSE, False, 0
             elif isinstance(error, RefusedError):
                 self._turn_off(error)
             elif isinstance(error, UnreachableError | ThrottledError):
@@ -381,7 +436,9 @@ class Queue:
         pause = min(asked if asked is not None else self._pause, _LONGEST_PAUSE)
         self._not_before = max(self._not_before, time.monotonic() + pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        self._hopeless = self._hopeless or (self._hurries and not self._throttled)
+        self._throttles += self._hurries and self._throttled
+        in_vain = not self._throttled or self._throttles >= _THROTTLES_AT_END
+        self._hopeless = self._hopeless or (self._hurries and in_vain)
 
     def _turn_off(self, error: RefusedError) -> None:
         """Nothing can be written there by this process; what is marked stays for one that can."""

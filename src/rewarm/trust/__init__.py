@@ -5,7 +5,7 @@ Not promised: secrecy. Entries are signed, not encrypted.
 
 from rewarm.trust.errors import STRANGER, RefusedEntryError, UnusableKeyError
 from rewarm.trust.frame import Trusted, signed, trusted, unsigned_entry
-from rewarm.trust.keyring import Keyring, KeySources, default_folder, load
+from rewarm.trust.keyring import Keyring, KeySources, default_folder, load, tag_of_signing
 from rewarm.trust.keys import Algorithm, SigningKey, TrustedKey
 from rewarm.trust.posture import POSTURES, Posture, as_posture
 
@@ -25,6 +25,7 @@ __all__ = [
     "default_folder",
     "load",
     "signed",
+    "tag_of_signing",
     "trusted",
     "unsigned_entry",
 ]

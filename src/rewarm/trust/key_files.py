@@ -21,6 +21,8 @@ PUBLIC_SUFFIX = ".pub"
 REVOKED = "revoked"
 
 _LIMIT = 1 << 20
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_START = 64
 # Without O_NONBLOCK a FIFO under a file's name would hold the program for ever.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -119,6 +121,19 @@ def check_folder(folder: Path) -> None:
         raise _writable(folder, status.st_mode)
 
 
+def lines_of(data: bytes, where: str) -> list[tuple[int, str]]:
+    """The lines of keys or ids, with their numbers, without comments and empty ones. A mark at the start that some
+    editors put before UTF-8 is none of them.
+
+    Raises:
+      UnusableKeyError: it is text of another encoding, as PowerShell's ">" writes it.
+    """
+    if data.startswith(_UTF_16) or b"\0" in data[:_START]:
+        advice = "save it as UTF-8 (PowerShell: | Out-File -Encoding ascii)"
+        raise UnusableKeyError(where, "text in UTF-8", "text in UTF-16, or none", advice)
+    return list(_lines(data.decode("utf-8-sig", "replace")))
+
+
 def exists(path: Path) -> bool:
     """Whether something is there.
 
@@ -156,11 +171,11 @@ def _read(path: Path, expected: str) -> _File:
         os.close(descriptor)
     if len(data) > _LIMIT:
         raise UnusableKeyError(f"{path}", expected, f"more than {_LIMIT} bytes", "see whether it is the right file")
-    return _File(path, list(_lines(data)), mode)
+    return _File(path, lines_of(data, f"{path}"), mode)
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
         text = line.strip()
         if text and not text.startswith("#"):
             yield number, text

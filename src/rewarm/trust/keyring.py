@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rewarm.trust import key_files
 from rewarm.trust.errors import UnusableKeyError
-from rewarm.trust.keys import SigningKey, TrustedKey, is_id
+from rewarm.trust.keys import SigningKey, TrustedKey, is_id, tag_of
 
 SIGNING_NAME = "signing.key"
 TRUSTED_NAME = "trusted"
@@ -78,6 +78,10 @@ class Keyring:
     def is_revoked(self, signer: str) -> bool:
         """Whether the key of this id is revoked."""
         return signer in self.revoked
+
+    def knows(self, signer: str) -> bool:
+        """Whether this is the id of a key that is trusted or revoked here; nothing is asked for it."""
+        return signer in self.revoked or signer in self.trusted or (self._own is not None and self._own.id == signer)
 
     def find(self, signer: str) -> TrustedKey | None:
         """The trusted key of this id; `None` where there is none, or it is revoked.
@@ -167,6 +171,18 @@ def load(sources: KeySources) -> Keyring:
         key_files.check_folder(folder)
         _add_folder(folder, folder / TRUSTED_NAME, trusted, revoked)
     return Keyring(_signing(sources, folder), trusted, revoked)
+
+
+def tag_of_signing(sources: KeySources) -> str:
+    """What tells the key with which these sources sign from others, `SigningKey.tag`; "" where there is none that can
+    be used. Of a command, which is not run for this, it is the command that counts. Never raises."""
+    try:
+        found = _signing(sources, sources.folder)
+    except UnusableKeyError:
+        return ""
+    if isinstance(found, SigningKey):
+        return found.tag
+    return "" if found is None else tag_of(*(os.fsencode(word) for word in sources.signing_command))
 
 
 # -- inside --------------------------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ _LONGEST_COMMENT = 200
 
 _ID_DOMAIN = b"rewarm key id v1"
 _HMAC_DOMAIN = b"rewarm hmac secret v1"
+_TAG_DOMAIN = b"rewarm key tag v1"
+
+TAG_DIGITS = 16
 
 
 class Algorithm(enum.IntEnum):
@@ -190,6 +193,11 @@ class SigningKey:
         """
         return self.public.id
 
+    @property
+    def tag(self) -> str:
+        """16 hexadecimal digits that tell this key from another one here, without the library that `id` needs."""
+        return tag_of(bytes([self.algorithm]), self._secret)
+
     def sign(self, message: bytes) -> bytes:
         """The signature of `message`.
 
@@ -212,6 +220,11 @@ class SigningKey:
         if self.algorithm is Algorithm.HMAC:
             return self._secret
         return self._ed25519().public_key().public_bytes_raw()
+
+
+def tag_of(*fields: bytes) -> str:
+    """`TAG_DIGITS` hexadecimal digits, of which nothing can be read."""
+    return hashlib.sha256(framed(_TAG_DOMAIN, *fields)).hexdigest()[:TAG_DIGITS]
 
 
 def is_id(text: str) -> bool:
