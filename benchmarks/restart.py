@@ -3,12 +3,15 @@
     python benchmarks/restart.py [--rounds N] [--programs NAME,NAME] [--layers 12,24] [--json FILE]
 
 Each run is a whole fresh process, timed from its start to its exit, in an order that changes each round. All
-directories are filled by two untimed runs, since an entry is not loaded ahead before it has run on the host once.
+directories are filled by untimed runs: two, since an entry is not loaded ahead before it has run on the host once, and
+three with `rewarm.jit`, which skips a trace only after another process has proved it.
 
 * native: JAX's own cache.
 * rewarm: rewarm, turned on by the environment, with `REWARM_LOAD_AHEAD=0`.
 * ahead: the same with load-ahead, which begins when JAX starts its backend.
 * ahead-early: `rewarm.enable(load_ahead="early")` as the program's first line, so that it begins before the imports.
+* jit: as ahead-early, and `jax.jit` is `rewarm.jit` for everything that is imported after that.
+* limit: what no start can do without (`programs/_limit.py`): import JAX, load in parallel, run each executable once.
 
 The programs are those of `warm_start.py`, and the transformer with 12 and 24 layers and two steps
 (`programs/_transformer_layers.py`).
@@ -39,7 +42,7 @@ from _processes import (
 )
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-NATIVE, REWARM, AHEAD, EARLY = CONTESTANTS = ("native", "rewarm", "ahead", "ahead-early")
+NATIVE, REWARM, AHEAD, EARLY, JIT, LIMIT = CONTESTANTS = ("native", "rewarm", "ahead", "ahead-early", "jit", "limit")
 PACKAGES = ("jax", "jaxlib", "rewarm", "numpy", "flax", "optax", "numpyro", "mujoco-mjx")
 
 
@@ -60,6 +63,7 @@ class Row:
     cpu_seconds: list[float] = field(default_factory=list)
     foreign_cpu_seconds: list[float] = field(default_factory=list)
     used: int = 0
+    skipped: int = 0
 
 
 class Restarts:
@@ -71,17 +75,15 @@ class Restarts:
         self._scratch = scratch / program.name
         self._scratch.mkdir()
         self._early = self._scratch / f"early_{program.script.name}"
-        self._early.write_text(
-            "import rewarm, runpy, sys\nrewarm.enable(load_ahead='early')\n"
-            f"sys.path.insert(0, {str(PROGRAMS)!r})\n"
-            f"runpy.run_path({str(program.script)!r}, run_name='__main__')\n"
-        )
+        self._early.write_text(_launcher(program, ""))
+        self._jit = self._scratch / f"jit_{program.script.name}"
+        self._jit.write_text(_launcher(program, "import jax; jax.jit = rewarm.jit\n"))
         self._result = ""
 
     def measure(self, rounds: int) -> None:
         """Fill the directories, and run all rounds."""
         for name in CONTESTANTS:
-            for _ in range(2):
+            for _ in range({JIT: 3, LIMIT: 0}.get(name, 2)):
                 self._run(name)
         for number in range(rounds):
             for name in rotated(CONTESTANTS, number):
@@ -103,7 +105,9 @@ class Restarts:
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                 "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             }
-        script = self._early if name == EARLY else self.program.script
+        if name == LIMIT:
+            return run_program(PROGRAMS / "_limit.py", {}, (str(self._scratch / EARLY),))
+        script = {EARLY: self._early, JIT: self._jit}.get(name, self.program.script)
         run = run_program(script, settings, self.program.arguments)
         self._result = self._result or run.result
         if run.result != self._result:
@@ -112,11 +116,14 @@ class Restarts:
 
     def _check(self, name: str, run: Run) -> None:
         stats = run.record["rewarm"]
-        if name == NATIVE:
+        if name == LIMIT:
+            missed = 0
+        elif name == NATIVE:
             missed = run.record["compile_calls"] - run.record["events"].get("cache_hits", 0)
         else:
             missed = stats["misses"] + sum(stats["left_to_jax"].values())
             self.rows[name].used = stats["loads_ahead"].get("used", 0)
+            self.rows[name].skipped = stats["jitted"].get("skipped", 0)
         if missed:
             raise BenchmarkError(f"{self.program.name}: {name} compiled {missed} programs")
 
@@ -124,26 +131,37 @@ class Restarts:
         """The table, for people."""
         lines = [
             f"\n{self.program.name}",
-            "| contestant | wall s | 95 % of medians | cpu s | loaded ahead | over native |",
-            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            "| contestant | wall s | 95 % of medians | cpu s | loaded ahead | not traced | over native | over limit |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         ]
         for name, row in self.rows.items():
-            wall, cpu, ratio = Spread.of(row.seconds), Spread.of(row.cpu_seconds), self.ratio(name)
+            wall, cpu = Spread.of(row.seconds), Spread.of(row.cpu_seconds)
+            ratio, limit = self.ratio(name, NATIVE), self.ratio(name, LIMIT)
             lines.append(
                 f"| {name} | {wall.median:.2f} | {wall.low:.2f}-{wall.high:.2f} | {cpu.median:.2f} "
-                f"| {row.used} | {ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f}) |"
+                f"| {row.used} | {row.skipped} | {ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f}) "
+                f"| {limit.median:.2f} |"
             )
         seconds = sum(sum(row.seconds) for row in self.rows.values())
         foreign = sum(sum(row.foreign_cpu_seconds) for row in self.rows.values()) / seconds
         return "\n".join([*lines, f"other work kept {foreign:.2f} CPUs busy meanwhile"])
 
-    def ratio(self, name: str) -> Spread:
-        """Wall time over that of JAX's own cache, round by round."""
-        return Spread.of(paired_ratios(self.rows[name].seconds, self.rows[NATIVE].seconds))
+    def ratio(self, name: str, other: str) -> Spread:
+        """Wall time over another contestant's, round by round."""
+        return Spread.of(paired_ratios(self.rows[name].seconds, self.rows[other].seconds))
 
     def as_dict(self) -> dict[str, Any]:
         """Every figure, for machines."""
         return {name: vars(row) for name, row in self.rows.items()}
+
+
+def _launcher(program: Program, first: str) -> str:
+    """A script that turns rewarm on before anything else, and runs the program."""
+    return (
+        f"import rewarm, runpy, sys\nrewarm.enable(load_ahead='early')\n{first}"
+        f"sys.path.insert(0, {str(PROGRAMS)!r})\n"
+        f"runpy.run_path({str(program.script)!r}, run_name='__main__')\n"
+    )
 
 
 def programs(names: Sequence[str], layers: Sequence[int]) -> list[Program]:

@@ -103,7 +103,7 @@ class HttpCache:
       asked: method and path of each request.
       put_delay, get_delay: seconds before an answer.
       put_status, get_status: answers this instead of doing it; 0 for no.
-      retry_after: seconds that a 429 tells.
+      retry_after: what a 429 or 503 tells.
       password: what is asked for, in `user:password`; "" for nothing.
     """
 
@@ -147,6 +147,9 @@ def http_cache() -> Iterator[HttpCache]:
             data = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             self._serve(cache.put_delay, cache.put_status, data)
 
+        def do_HEAD(self) -> None:
+            self._serve(0.0, cache.get_status, b"")
+
         def do_DELETE(self) -> None:
             cache.asked.append((self.command, self.path))
             cache.blobs.pop(self.path, None)
@@ -172,10 +175,11 @@ def http_cache() -> Iterator[HttpCache]:
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Last-Modified", self.date_time_string(time.time()))
             self.send_header("ETag", '"one"')
-            if status == 429 and cache.retry_after:
+            if status in (429, 503) and cache.retry_after:
                 self.send_header("Retry-After", cache.retry_after)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

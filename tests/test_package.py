@@ -33,6 +33,7 @@ FLOORS = {
     "in_force": 0.2,
     "policy": 1,
     "fingerprint": 1,
+    "guards": 1.2,
     "envelope": 1,
     "trust": 1.5,
     "remote": 1.6,

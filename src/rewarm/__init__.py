@@ -1,7 +1,7 @@
 """rewarm makes a JAX program start warm: a persistent compilation cache beside an unmodified JAX.
 
-Not promised: that a cached program traces faster (tracing and lowering still run), or anything about programs that
-JAX compiled before rewarm was on. See README.md for the three ways to turn it on.
+Not promised: that a cached program traces faster (tracing and lowering still run, but for `rewarm.jit`), or anything
+about programs that JAX compiled before rewarm was on. See README.md for the three ways to turn it on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RewarmError,
         SettingError,
         StoreError,
+        TraceMismatchError,
         UnsupportedJaxError,
     )
     from rewarm.jax_adapter.programs import Program
@@ -43,12 +44,14 @@ __all__ = [
     "SettingError",
     "Stats",
     "StoreError",
+    "TraceMismatchError",
     "UnsupportedJaxError",
     "__version__",
     "abstract",
     "disable",
     "enable",
     "events",
+    "jit",
     "key_of",
     "recorded",
     "stats",
@@ -212,6 +215,34 @@ def key_of(jitted: Any, *args: Any, **kwargs: Any) -> str:
     from rewarm.jax_adapter.keys import key_of as find
 
     return find(jitted, *args, **kwargs)
+
+
+def jit(fun: Any = None, /, *, depends_on: Any = (), on_mismatch: str = "raise", **options: Any) -> Any:
+    """As `jax.jit`, and a start of the program does not trace what two earlier ones have traced to the same program.
+
+    Not promised: that a trace is skipped, or that skipping it is sound beyond doubt: what a function reads while it is
+    traced is guarded as far as it can be followed, and refused where it cannot. So each start without a trace, later a
+    share of them, is proved in the background, by a trace beside the program; README.md says what that can find.
+    Without rewarm on, inside of `grad`, `vmap` or another `jit`, and in programs of several processes it is `jax.jit`.
+
+    Args:
+      fun: the function; without one a decorator is returned.
+      depends_on: objects that count beside what the function names, for reads that cannot be followed.
+      on_mismatch: what the next call does after a proof has failed: "raise" (a `TraceMismatchError`) or "warn".
+      **options: those of `jax.jit`: `static_argnums`, `donate_argnums`, `in_shardings`, and so on.
+
+    Returns:
+      What `jax.jit` returns, with its methods: `lower`, `trace`, `eval_shape`, `clear_cache`.
+
+    Raises:
+      ValueError: `on_mismatch` is neither.
+      Exception: what `jax.jit` raises.
+    """
+    from rewarm.jax_adapter.trace_free.jit import jit as make
+
+    if fun is None:
+        return lambda fun: make(fun, depends_on=depends_on, on_mismatch=on_mismatch, options=options)
+    return make(fun, depends_on=depends_on, on_mismatch=on_mismatch, options=options)
 
 
 def abstract(tree: Any, *, sharding: Any = None, mesh: Any = None) -> Any:

@@ -80,6 +80,13 @@ class MissingTargetError(RewarmError, RuntimeError):
         return f"it calls {self.target}, which is not registered in this process (jax.ffi.register_ffi_target)"
 
 
+class TraceMismatchError(RewarmError, RuntimeError):
+    """A function of `rewarm.jit` was started without a trace, and a trace beside it came to another program.
+
+    Results since the start may be wrong. The function is traced from then on; the message says what to declare.
+    """
+
+
 class ContentsDifferError(RewarmError, RuntimeError):
     """A freshly compiled executable differs from the stored one of the same key (`check_contents`).
 

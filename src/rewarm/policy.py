@@ -39,6 +39,10 @@ LEAST_SECONDS = 1e-3
 # What compiling costs for each byte of the program. 720 programs on CPU (the three of `benchmarks/programs`, JAX 0.10
 # and 0.12) took from 17 to 2,000 microseconds, half of them some 100 or more; GPUs and TPUs take more.
 _SECONDS_PER_BYTE = 100e-6
+_MOST_SECONDS_PER_BYTE = 2000e-6
+
+# An entry is seldom more times as large as its program.
+_ENTRY_BYTES_PER_BYTE = 10
 
 # One slow load may be a cold disk or a busy machine; two are a habit.
 _SLOW_LOADS = 2
@@ -106,6 +110,22 @@ def is_worth_a_lease(program_bytes: int, round_trip: float) -> bool:
       round_trip: what asking takes, in seconds: a request to the remote, which comes before the compilation.
     """
     return program_bytes * _SECONDS_PER_BYTE >= 5 * round_trip
+
+
+def is_likely_kept(program_bytes: int, thresholds: Thresholds) -> bool:
+    """Whether what compiling a program of so many bytes makes is likely to be stored: what others may count on."""
+    return _may_be_kept(program_bytes * _SECONDS_PER_BYTE, program_bytes, thresholds)
+
+
+def may_be_kept(program_bytes: int, thresholds: Thresholds) -> bool:
+    """Whether it may be stored at all, even if compiling it takes unusually long."""
+    return _may_be_kept(program_bytes * _MOST_SECONDS_PER_BYTE, program_bytes, thresholds)
+
+
+def _may_be_kept(seconds: float, program_bytes: int, thresholds: Thresholds) -> bool:
+    """`program_bytes` of 0: nobody knows."""
+    large = program_bytes * _ENTRY_BYTES_PER_BYTE >= thresholds.min_entry_bytes
+    return program_bytes == 0 or (refuse_by_time(seconds, thresholds) is None and large)
 
 
 class Bounds(NamedTuple):

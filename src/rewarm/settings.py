@@ -288,18 +288,23 @@ def _is_volatile(name: str) -> bool:
     return name in _VOLATILE or name.startswith(_VOLATILE_KINDS)
 
 
+# XLA:CPU makes no larger pool of threads than this. Source: /proc under `NPROC` 255 to 2000, and object files, which
+# are the same for 256 and more (JAX 0.10.2 and 0.12.0.1).
+MOST_CPU_THREADS = 256
+
+
 def cpu_threads() -> int:
-    """How many threads XLA:CPU takes for its pool: `NPROC`, else the processors this process may run on.
+    """How many threads XLA:CPU takes for its pool: `NPROC`, else the processors this process may run on; 256 at most.
 
     Source: the CPU client's default thread pool size (xla/pjrt/cpu), and runs under `taskset` and `NPROC`, whose
     object files and last bits differ.
     """
     named = os.environ.get("NPROC", "").strip()
     if named.isdecimal() and int(named) > 0:
-        return int(named)
+        return min(int(named), MOST_CPU_THREADS)
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return min(len(os.sched_getaffinity(0)), MOST_CPU_THREADS)
+    return min(os.cpu_count() or 1, MOST_CPU_THREADS)
 
 
 def tool_search_path() -> str:

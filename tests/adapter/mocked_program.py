@@ -35,9 +35,11 @@ def plan(devices: list[Any]) -> Iterator[Any]:
 def main() -> None:
     from rewarm import targets
     from rewarm.jax_adapter import described, distributed, seam
+    from rewarm.jax_adapter.seam.memories import real
 
     target = targets.named("h200")
-    devices = described.devices(target, target.topology("2x2x1"))
+    # JAX's own objects: attached devices are no stand-ins.
+    devices = real(described.devices(target, target.topology("2x2x1")))
     if "mock" in sys.argv:
         jax.config.update("jax_mock_gpu_topology", "2 x 2 x 1")
     if "job" in sys.argv:

@@ -175,3 +175,40 @@ def test_a_captured_host_has_the_keys_of_the_attached_one(tmp_path: Path, reques
     described = request.getfixturevalue("described")
     of_file = told(tmp_path, json.dumps([[str(path), "1"]]), "compile", NPROC="1")
     assert of_file["1"] == described["1"]
+
+
+COMPUTES = """
+import json
+import jax, jax.numpy as jnp, numpy as np
+from rewarm import targets
+from rewarm.jax_adapter import described
+
+target = targets.named("host")
+[device] = described.devices(target, target.topology("1"))
+here = jax.sharding.SingleDeviceSharding(device)
+ways = {
+    "eager": lambda: float(jnp.arange(3.0).sum()),
+    "asarray": lambda: jnp.asarray(np.ones(3)),
+    "put": lambda: jax.device_put(np.ones(3), device),
+    "copied": lambda: jax.device_put(jax.jit(lambda: np.ones(3), device=jax.devices()[0])(), here),
+    "compiled": lambda: jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((3,), np.float32, sharding=here)).compile(),
+    "kind": lambda: here.with_memory_kind("nowhere"),
+}
+told = {}
+for name, way in ways.items():
+    try:
+        with jax.default_device(device):
+            way()
+    except Exception as wrong:
+        told[name] = type(wrong).__name__
+print(json.dumps([told, here.memory_kind, isinstance(device, jax.Device), device == here._device]))
+"""
+
+
+@cpus
+def test_nothing_is_computed_on_a_described_device_and_nothing_ends_the_process(tmp_path: Path) -> None:
+    done = child(tmp_path, "-c", COMPUTES)
+    assert done.code == 0, done.err[-3000:]
+    told, memory, is_device, is_same = done.json
+    assert set(told) == {"eager", "asarray", "put", "copied", "compiled", "kind"}
+    assert (memory, is_device, is_same) == ("device", True, True)

@@ -14,6 +14,7 @@ from jobs import each, in_its_own, in_one, job, run
 
 from conftest import entries
 from rewarm.cache import COMPILED_TOGETHER, NOT_EVERYWHERE, NOT_IN_STORE
+from rewarm.sharing.markers import FOLDER as MARKERS
 from rewarm.store.files import header_of
 
 # Programs of all ranks, of each half of them, of one rank alone, and of every rank by itself.
@@ -85,6 +86,66 @@ def test_only_rank_0_writes_to_remotes(tmp_path: Path) -> None:
     for name in ("first", "second"):
         has = [set(programs_in(tmp_path / name / f"of_rank_{rank}")) for rank in range(2)]
         assert has[1] - has[0] == {"alone"}
+
+
+def keys_in(remote: Path) -> set[str]:
+    """The entries of a folder remote."""
+    return {path.name for path in (remote / "main").glob("??/*")}
+
+
+def test_what_any_rank_stores_in_the_directory_of_rank_0_gets_to_the_remote(tmp_path: Path) -> None:
+    """Rank 0 sends it, and nobody else writes: at its end, or, what came after that, at its next start."""
+    remote, cache = tmp_path / "remote", tmp_path / "cache"
+    remote.mkdir()
+    source = """
+        for number in range(8):
+            local(f"one_{number}", number)(np.ones(2, np.float32))
+        local(f"alone_{rank}", 50 + rank)(np.ones(2, np.float32))
+        meet("compiled")
+        said = {event.program for event in rewarm.events() if event.outcome == "miss"}
+        say(written=sum(one["written"] for one in rewarm.stats().remotes), missed=len(said))
+    """
+    environment = in_one(cache, REWARM_REMOTE=f"{remote.as_uri()}?trust=store")
+    said = run(tmp_path / "all", source, 3, environment)
+    assert min(each(said, "missed")) > 0, "some are compiled by other ranks"
+    assert each(said, "written")[1:] == [0, 0]
+    assert keys_in(remote) == {path.name for path in entries(cache)}
+    assert len(keys_in(remote)) == 11
+    assert marked(cache) == []
+
+
+@pytest.mark.campaign
+def test_what_a_rank_could_not_leave_in_time_is_sent_by_the_next_start_of_rank_0(tmp_path: Path) -> None:
+    """Here since the share was not mounted."""
+    remote, cache = tmp_path / "remote", tmp_path / "cache"
+    told = in_one(cache, REWARM_REMOTE=f"{remote.as_uri()}?trust=store")
+    each_and_alone = """
+        if rank == 1:
+            local("alone", 5)(np.ones(2, np.float32))
+        local("each", 3)(np.ones(2, np.float32))
+        meet("end")
+    """
+    run(tmp_path / "away", each_and_alone, 2, told)
+    assert len(marked(cache)) == len(entries(cache)) > 1
+    remote.mkdir()
+    run(tmp_path / "next", "local('each', 3)(np.ones(2, np.float32))\nmeet('end')", 2, told)
+    assert keys_in(remote) == {path.name for path in entries(cache)}
+    assert marked(cache) == []
+
+
+@pytest.mark.campaign
+def test_where_an_address_says_so_every_rank_writes(tmp_path: Path) -> None:
+    (tmp_path / "remote").mkdir()
+    remote = f"{(tmp_path / 'remote').as_uri()}?trust=store&ranks=all"
+    said = run(tmp_path, PROGRAMS, 2, in_its_own(tmp_path / "first", REWARM_REMOTE=remote))
+    assert missed(said)["alone"] == [1]
+    new = run(tmp_path, PROGRAMS, 2, in_its_own(tmp_path / "second", REWARM_REMOTE=remote))
+    assert {program: by for program, by in missed(new).items() if by} == {}
+
+
+def marked(cache: Path) -> list[str]:
+    """What is still to go to a remote."""
+    return [path.name for path in (cache / MARKERS).glob("*/*/*")]
 
 
 @pytest.mark.contract

@@ -70,6 +70,15 @@ def test_profile_guided_compilation(program: Program, cache: Path, after: str) -
     assert run.stats["requests"] == 0
 
 
+def test_a_fault_of_rewarms_own_while_the_cache_is_opened(program: Program, cache: Path) -> None:
+    before = "import rewarm.jax_adapter.session as session; session.LoadCosts = None"
+    done = program(COMPILE.format(before=before, after=""), str(cache))
+    assert done.out.split() == ["3.0", "6.0"]
+    assert sum("the cache cannot be opened: TypeError" in line for line in done.warnings()) == 1
+    strict = program(COMPILE.format(before=before, after=""), str(cache), REWARM_STRICT="1", ok=False)
+    assert "TypeError" in strict.err
+
+
 def test_described_devices(program: Program, cache: Path) -> None:
     source = """
         import sys, jax, numpy as np, rewarm

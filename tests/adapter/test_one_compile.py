@@ -13,11 +13,12 @@ import pytest
 from conftest import SLOW, Run, clean_environment
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path, remote: Path | None = None) -> subprocess.Popen[str]:
     program = folder / "slow.py"
     if not program.exists():  # once: the process before may be reading it
         program.write_text(SLOW)
-    env = clean_environment(REWARM_DIR=str(folder / "cache"), REWARM_STATS="json")
+    named = {} if remote is None else {"REWARM_REMOTE": f"{remote.as_uri()}?trust=store"}
+    env = clean_environment(REWARM_DIR=str(folder / "cache"), REWARM_STATS="json", **named)
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, str(program)], env=env, stdout=pipe, stderr=pipe, text=True)
 
@@ -41,19 +42,29 @@ def test_one_compiles_and_the_others_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_leader_that_is_killed_or_stopped_holds_nobody(tmp_path: Path, how: signal.Signals) -> None:
-    leader = start(tmp_path)
+@pytest.mark.parametrize("shares", [True, pytest.param(False, marks=pytest.mark.campaign)])
+def test_a_leader_that_is_killed_or_stopped_holds_nobody(tmp_path: Path, how: signal.Signals, shares: bool) -> None:
+    """Also where it leads a fleet as well: its lease there is taken over with that of the directory."""
+    remote = tmp_path / "remote" if shares else None
+    if remote is not None:
+        remote.mkdir()
+    leader = start(tmp_path, remote)
     begun(leader)
-    time.sleep(0.3)
+    until = time.monotonic() + 60
+    place = tmp_path / "cache" / "leases" if remote is None else remote / "main" / "leases"
+    while not (place.is_dir() and any(place.iterdir())) and time.monotonic() < until:
+        time.sleep(0.01)
     leader.send_signal(how)
     try:
         since = time.monotonic()
-        follower = start(tmp_path)
+        follower = start(tmp_path, remote)
         out, err = follower.communicate(timeout=200)
         assert follower.returncode == 0, err
         told = Run(0, out, err).stats
         assert (told["misses"], told["stored"]) == (1, 1)
-        assert told["seconds_waiting"] < (2.0 if how == signal.SIGKILL else 10.0)
+        assert told["seconds_waiting"] < (2.0 if how == signal.SIGKILL else 8.0)
+        assert "waiting for a program" not in err
+        assert remote is None or not any(place.iterdir())
         assert out.startswith("begins\n")
         assert time.monotonic() - since < 120
     finally:

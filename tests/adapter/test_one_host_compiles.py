@@ -1,4 +1,5 @@
-"""Across hosts, which here are processes with a directory each and one remote: one compiles, the others wait for it."""
+"""Across hosts, which here are processes with a directory and a name each, and one remote: one compiles, the others
+wait for it."""
 
 from __future__ import annotations
 
@@ -15,8 +16,16 @@ import pytest
 from servers import Server
 
 from conftest import SLOW, Run, clean_environment
+from shared_remotes import a_key
 
 pytest_plugins = ["remote_fixtures"]
+
+
+# Else a process sees that the one which leads is gone.
+ON_ITS_HOST = """
+import os, platform
+platform.node = lambda: os.environ["REWARM_DIR"]
+"""
 
 
 class Fleet:
@@ -26,15 +35,16 @@ class Fleet:
         self.folder = folder
         self.remote = remote or f"file://{folder}/remote"
         self.program = folder / "slow.py"
-        self.program.write_text(SLOW)
+        self.program.write_text(ON_ITS_HOST + SLOW)
         (folder / "remote").mkdir()
 
-    def start(self, host: str, options: str = "trust=store") -> subprocess.Popen[str]:
+    def start(self, host: str, options: str = "trust=store", **more: str) -> subprocess.Popen[str]:
         env = clean_environment(
             REWARM_DIR=str(self.folder / host),
             REWARM_REMOTE=f"{self.remote}{'&' if '?' in self.remote else '?'}{options}",
             REWARM_STATS="json",
             XDG_CONFIG_HOME=str(self.folder / "config"),
+            **more,
         )
         pipe = subprocess.PIPE
         return subprocess.Popen([sys.executable, str(self.program)], env=env, stdout=pipe, stderr=pipe, text=True)
@@ -127,3 +137,29 @@ def test_a_host_that_only_reads_waits_for_nobody_and_leads_nobody(fleet: Fleet) 
     assert reader.returncode == 0
     assert fleet.leases() == []
     assert list((fleet.folder / "remote").rglob("*")) == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"REWARM_SIGNING_KEY": ""},
+        {"REWARM_MIN_COMPILE_SECONDS": "1000"},
+        {"REWARM_SIGNING_KEY": a_key("a stranger").to_text()},
+        {"REWARM_NAMESPACE": "pr-1", "REWARM_READ_NAMESPACES": "main"},
+    ],
+    ids=["no key", "keeps nothing", "a stranger's key", "reads elsewhere"],
+)
+def test_nobody_waits_for_who_gives_nothing(fleet: Fleet, settings: dict[str, str]) -> None:
+    """One of these hosts begins, and one that signs, trusts itself and reads what it writes wants the same program."""
+    ours = {"REWARM_SIGNING_KEY": a_key("ours").to_text()}
+    one = fleet.start("one", "trust=require", **{**ours, **settings})
+    begun(one)
+    other = fleet.start("other", "trust=require", **ours)
+    told = []
+    for process in (one, other):
+        out, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+        told.append(Run(0, out, err).stats)
+    assert [one["seconds_waiting"] < 0.5 for one in told] == [True, True], told
+    assert [one["misses"] for one in told] == [1, 1]

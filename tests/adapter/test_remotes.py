@@ -50,7 +50,7 @@ def remote_of(run: Run, number: int = 0) -> dict[str, object]:
 
 def marked(machine: Machine) -> list[str]:
     """What a later start is to send."""
-    return [path.name for path in (machine.cache / MARKERS).glob("*/*")]
+    return [path.name for path in (machine.cache / MARKERS).glob("*/*/*")]
 
 
 # -- trust ---------------------------------------------------------------------------------------------------------

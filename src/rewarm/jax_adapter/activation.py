@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rewarm import settings
 from rewarm.cache import Request
@@ -52,8 +52,19 @@ class Capture:
 
     def __init__(self, without_override: str) -> None:
         self.without_override = without_override
+        self.call: Call | None = None
         self.request: Request[Any] | None = None
         self.left_to_jax = ""
+
+
+class Watch(Protocol):
+    """Who wants to know which programs a thread compiles, and to stand aside meanwhile."""
+
+    def pause(self) -> AbstractContextManager[object]:
+        """A program is about to be looked up, or compiled."""
+
+    def served(self, call: Call, request: Request[Any], executable: Any) -> None:
+        """It was."""
 
 
 class Activation:
@@ -75,6 +86,7 @@ class Activation:
         self.teller = Teller()
         self._announced = False
         self._capturing = threading.local()
+        self._watching = threading.local()
 
     def _renew_lock(self) -> None:
         self._lock = threading.RLock()
@@ -177,7 +189,11 @@ class Activation:
             if not self._announced:
                 self._announced = True
                 events.task_uses_cache()
-            return found.serve(call)
+            watch: Watch | None = getattr(self._watching, "watch", None)
+            if watch is None:
+                return found.serve(call)
+            with watch.pause():
+                return found.serve(call, functools.partial(watch.served, call))
         if found is not None:
             self.ledger.left_to_jax(found)
             self.teller.tell(f"left to JAX's own code: {found}")
@@ -227,6 +243,28 @@ class Activation:
                 session = self._sessions[said, options] = Session(said, options, self.ledger, self._flights, self._runs)
             return session
 
+    def session(self) -> Session | None:
+        """The session that would serve a call now; `None` where there is none. Never raises."""
+        said = self._said
+        if said is None or not self._in_place:
+            return None
+        try:
+            options = seam.read_options()
+            return self._session_under(said, options) if options.enabled else None
+        except Exception:
+            logger.debug("rewarm: no session", exc_info=True)
+            return None
+
+    @contextmanager
+    def watching(self, watch: Watch) -> Iterator[None]:
+        """Within it, `watch` hears of the requests of this thread."""
+        before = getattr(self._watching, "watch", None)
+        self._watching.watch = watch
+        try:
+            yield
+        finally:
+            self._watching.watch = before
+
     # -- keys without compiling --------------------------------------------------------------------------------
 
     def _capture(self, call: Call, capture: Capture) -> None:
@@ -234,7 +272,7 @@ class Activation:
         seam.drop_override(call, capture.without_override)
         found = self._session(call, self._said or settings.say())
         if isinstance(found, Session):
-            capture.request = found.identifier.request(call)
+            capture.call, capture.request = call, found.identifier.request(call)
         else:
             capture.left_to_jax = found or "jax_enable_compilation_cache is off"
         raise _Stop
@@ -358,6 +396,26 @@ def events_so_far() -> list[Event]:
 def capturing(without_override: str) -> AbstractContextManager[Capture]:
     """See `Activation.capturing`."""
     return _activation.capturing(without_override)
+
+
+def said() -> Said | None:
+    """What the program told rewarm; `None` while it is off."""
+    return _activation.said
+
+
+def session() -> Session | None:
+    """See `Activation.session`."""
+    return _activation.session()
+
+
+def watching(watch: Watch) -> AbstractContextManager[None]:
+    """See `Activation.watching`."""
+    return _activation.watching(watch)
+
+
+def tell(line: str) -> None:
+    """Tell the user something, once."""
+    _activation.teller.tell(line)
 
 
 _exit_line_registered = False

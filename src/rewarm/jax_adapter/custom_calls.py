@@ -21,6 +21,7 @@ test_custom_calls.py` does it again):
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from rewarm.identity import Program
 from rewarm.jax_adapter import seam
@@ -37,8 +38,18 @@ def prepare(platform: str, program: Program) -> None:
 
     Next to nothing for a program without custom calls, and where JAX has done it already (3 microseconds).
     """
-    if platform == "cpu" and _calls(program) and _LAPACK in program.canonical:
+    prepare_for(platform, lapack=may_call_lapack(program.kinds, program.canonical))
+
+
+def prepare_for(platform: str, *, lapack: bool) -> None:
+    """As `prepare`, for a program of which only this is known: whether it calls LAPACK."""
+    if platform == "cpu" and lapack:
         seam.initialise_lapack()
+
+
+def may_call_lapack(kinds: Collection[str], canonical: bytes) -> bool:
+    """Whether a program with these operations and this canonical form may call functions of LAPACK."""
+    return not _CALLS.isdisjoint(kinds) and _LAPACK in canonical
 
 
 def obstacle(platform: str, program: Program) -> str | None:

@@ -55,10 +55,14 @@ class _Begun(NamedTuple):
 
 
 class Sharing:
-    """The remotes of one set of settings, in the life of this process."""
+    """The remotes of one set of settings, in the life of this process. `sends`: it sends what others of its job stored,
+    where they share the directory."""
 
-    def __init__(self, in_force: Settings, store: LocalStore, ledger: Ledger, remotes: Remotes, begun: _Begun) -> None:
+    def __init__(
+        self, in_force: Settings, store: LocalStore, ledger: Ledger, remotes: Remotes, begun: _Begun, *, sends: bool
+    ) -> None:
         self.remotes = remotes
+        self._sends = sends
         self._settings = in_force
         self._store = store
         self._ledger = ledger
@@ -83,6 +87,8 @@ class Sharing:
         with contextlib.suppress(KeyboardInterrupt):
             if os.getpid() == self._pid:  # a child of fork has its parent's events
                 self._keep_plan()
+                if self._sends:
+                    self.remotes.uploads.take_up()
             left = self.remotes.uploads.drain(self._settings.upload_seconds, _Patience().hear)
         self.remotes.leave()
         if left:
@@ -206,7 +212,8 @@ def begin(in_force: Settings, tell: Callable[[str], None]) -> None:
 def remotes_of(in_force: Settings, store: LocalStore, ledger: Ledger, tell: Callable[[str], None]) -> Remotes:
     """The remotes of these settings; opened at the first call for them.
 
-    JAX's rule that of a distributed job only process 0 writes holds towards remotes.
+    JAX's rule that of a distributed job only process 0 writes holds towards remotes, unless an address says
+    `ranks=all`: what other processes store in its directory, process 0 sends.
 
     Raises:
       SettingError: an address or a key cannot be used.
@@ -217,8 +224,11 @@ def remotes_of(in_force: Settings, store: LocalStore, ledger: Ledger, tell: Call
         if about not in _known.sharings:
             begun = _known.begun(in_force, tell)
             writes = seam.process_index() == 0
-            remotes = open_remotes(in_force, store, tell, writes=writes, guards=begun.guards, early=begun.early)
-            _known.sharings[about] = Sharing(in_force, store, ledger, remotes, begun)
+            sends = writes and seam.process_count() > 1
+            remotes = open_remotes(
+                in_force, store, tell, writes=writes, sends=sends, guards=begun.guards, early=begun.early
+            )
+            _known.sharings[about] = Sharing(in_force, store, ledger, remotes, begun, sends=sends)
             ledger.remotes.append(remotes)
         return _known.sharings[about].remotes
 

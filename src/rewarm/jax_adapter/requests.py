@@ -10,6 +10,7 @@ import json
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from rewarm.identity import (
     CanonicalOptions,
     Component,
     KeyComponents,
+    Machine,
     Program,
     TargetFacts,
     Toolchain,
@@ -85,6 +87,31 @@ class Identifier:
         )
         return distributed.of_several_processes(request, call)
 
+    def known(self, call: Call, program: Component) -> Known:
+        """The components of a program that was identified before, whose module is not here: the digest of the program
+        as it was, everything else as it is now.
+
+        Raises:
+          Exception: the key cannot be built.
+        """
+        options = canonical_options(call.compile_options.SerializeAsString())
+        facts = self._target_facts(call)
+        callbacks = self._rows("callbacks")
+        components = self._rows_of(program, callbacks, options, facts)
+        return Known(components, facts.machine, facts.summary(), functools.partial(_place, call))
+
+    def kind(self, client: Any, devices: tuple[int, ...], options: bytes) -> Kind:
+        """What the key has of programs that are compiled, or loaded, on these devices with these options.
+
+        Raises:
+          Exception: it cannot be found out, or a device is not there.
+        """
+        placed, listed, parsed = seam.placed(client, devices, (-1,), options)
+        call = Call(client, None, placed.reshape(parsed.num_replicas, -1), parsed, (), listed, None)
+        facts, directory = self._target_facts(call), canonical_options(options).cuda_directory
+        toolchain = self._rows("toolchain", facts.platform, directory)
+        return Kind(toolchain.digest, self._rows("target", facts).digest, facts.machine)
+
     def _identify(self, program: Program, options: CanonicalOptions, facts: TargetFacts) -> _Identity:
         unkeyable = program.unkeyable or _fuel()
         if unkeyable is not None:
@@ -134,10 +161,15 @@ class Identifier:
     def _components(
         self, program: Program, callbacks: Component, options: CanonicalOptions, facts: TargetFacts
     ) -> KeyComponents:
+        return self._rows_of(component("program", program.canonical), callbacks, options, facts)
+
+    def _rows_of(
+        self, program: Component, callbacks: Component, options: CanonicalOptions, facts: TargetFacts
+    ) -> KeyComponents:
         hooks = seam.salt_of_hooks(sys.argv)
         return KeyComponents.of(
             {
-                "program": component("program", program.canonical),
+                "program": program,
                 "callbacks": callbacks,
                 "options": self._options(options),
                 "inputs": self._rows("inputs", options.inputs),
@@ -218,6 +250,36 @@ class _Identity(NamedTuple):
     components: KeyComponents | None = None
     unkeyable: str | None = None
     bypass: str | None = None
+
+
+class Kind(NamedTuple):
+    """By what, and for what, a program is compiled.
+
+    Attributes:
+      toolchain: digest of the component of that name.
+      target: likewise.
+      machine: the CPU that code is made for; `None` for other devices.
+    """
+
+    toolchain: str
+    target: str
+    machine: Machine | None
+
+
+class Known(NamedTuple):
+    """What a request for a program takes that is not here as a module.
+
+    Attributes:
+      components: of its key.
+      machine: the CPU that code is made for; `None` for other devices.
+      target: a few words on the device.
+      place: how its executable is loaded.
+    """
+
+    components: KeyComponents
+    machine: Any
+    target: str
+    place: Callable[[], Place]
 
 
 class Place(NamedTuple):

@@ -28,7 +28,7 @@ from rewarm.jax_adapter.requests import Identifier, producer
 from rewarm.jax_adapter.seam import Call, JaxOptions
 from rewarm.ledger import Event, Ledger, LoadCosts, RunWriter
 from rewarm.policy import Thresholds
-from rewarm.sharing.made import made_in
+from rewarm.sharing.made import made_by
 from rewarm.small_files import PRIVATE, SHARED
 from rewarm.store import LocalStore
 from rewarm.store.limits import bounds_of
@@ -175,7 +175,12 @@ class Session:
             if self._cache is not None:
                 return self._cache
             opened = self._open_store()
-            cache = self._cache_over(opened)
+            try:
+                cache = self._cache_over(opened)
+            except Exception as error:
+                if self.settings.strict:
+                    raise
+                cache, opened = self._without_a_store(error), _Opened(closed=policy.SWITCHED_OFF)
             if opened.store is not None or opened.closed == policy.SWITCHED_OFF:
                 self._cache = cache
             return cache
@@ -205,6 +210,21 @@ class Session:
             return _Opened(store, unwritable=f"the directory is {obstacle}")
         store.bounds = bounds_of(in_force, store.total()[0])
         return _Opened(store)
+
+    def _without_a_store(self, error: Exception) -> CompileCache:
+        """A fault of ours that nobody knows yet: programs are compiled as without rewarm."""
+        logger.debug("rewarm: no cache in %s", self.settings.directory, exc_info=True)
+        self._ledger.error()
+        words = f"the cache cannot be opened: {type(error).__name__}: {error}"
+        self._teller.tell(f"{words}; programs are compiled and not cached")
+        return CompileCache(
+            None,
+            thresholds=Thresholds(0, 0),
+            ledger=self._ledger,
+            flights=self._flights,
+            observer=events.JaxObserver(explain=False, log_compiles=False, before_compile=seam.note_compile_after_miss),
+            closed=words,
+        )
 
     def _cache_over(self, opened: _Opened) -> CompileCache:
         in_force, store = self.settings, opened.store
@@ -236,7 +256,7 @@ class Session:
             remotes=remotes,
             leases=None if writable is None else _leases_in(writable.root, writable.shared),
             ahead=self._ahead(store),
-            made=_ignored if writable is None else made_in(writable.root, writable.shared).add,
+            made=_ignored if writable is None else made_by(self.settings, writable).add,
         )
 
     def _ahead(self, store: LocalStore | None) -> Ahead | None:
@@ -277,8 +297,33 @@ class Session:
 
         return EntryCheck(LoadCheck(writable, self._teller.tell, settings.load_check_environment()), writable)
 
-    def serve(self, call: Call) -> Any:
-        """The executable of one call.
+    def known(self, call: Call, request_of: Callable[[Call], Request[Any]]) -> Request[Any]:
+        """The request of a call whose program is not here to be compiled.
+
+        Raises:
+          Exception: what `request_of` raises.
+        """
+        self._open()
+        compile_ = self._tuned(call)
+        request = request_of(call)
+        return request if compile_ is None else compile_.on(request)
+
+    def find(self, request: Request[Any]) -> Any | None:
+        """The executable of such a request, from wherever it is, or `None`."""
+        return self._open().find(request)
+
+    def folder_of_traces(self) -> Path | None:
+        """Where records of traces are kept; `None` where nothing can be kept."""
+        self._open()
+        writable = self._results_go[0]
+        return None if writable is None else writable.root
+
+    def count_trace(self, outcome: str) -> None:
+        """Count what became of a call that JAX would have traced."""
+        self._ledger.count_trace(outcome)
+
+    def serve(self, call: Call, served: Callable[[Request[Any], Any], object] | None = None) -> Any:
+        """The executable of one call. `served` hears of the request and of what it came to.
 
         Raises:
           Exception: what the compiler raises, as it is; with JAX's own class where contents differ.
@@ -293,7 +338,10 @@ class Session:
         if compile_ is not None:
             request = compile_.on(request)
         try:
-            return cache.resolve(request)
+            executable = cache.resolve(request)
+            if served is not None:
+                served(request, executable)
+            return executable
         except ContentsDifferError as error:
             native = seam.verification_error(str(error), error.key, error.stored, error.compiled)
             if native is None:
@@ -323,7 +371,9 @@ class Session:
     def _results(self) -> tuning.Store:
         from rewarm.jax_adapter import tuning
 
-        return tuning.Store(*self._results_go, self.settings.compression_level)
+        local, remotes = self._results_go
+        made = _ignored if local is None else made_by(self.settings, local).add
+        return tuning.Store(local, remotes, self.settings.compression_level, made)
 
 
 def _refuse_a_trap(store: LocalStore, in_force: Settings) -> None:

@@ -55,6 +55,7 @@ class Ledger:
         self._seconds_not_stored: dict[str, float] = {}
         self._left_to_jax: Counter[str] = Counter()
         self._traces: Counter[str] = Counter()
+        self._jitted: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()  # traces that no program was wanted with yet
         self._traced_for: Counter[tuple[str, str]] = Counter()
 
@@ -98,6 +99,11 @@ class Ledger:
         with self._lock:
             self._numbers["errors"] += 1
 
+    def count_trace(self, outcome: str) -> None:
+        """Count what became of a call of `rewarm.jit` that JAX would have traced."""
+        with self._lock:
+            self._jitted[outcome] += 1
+
     def left_to_jax(self, reason: str) -> None:
         """Count one program that JAX's own code handled."""
         with self._lock:
@@ -126,6 +132,7 @@ class Ledger:
                 "seconds_not_stored": MappingProxyType(dict(self._seconds_not_stored)),
                 "left_to_jax": MappingProxyType(dict(self._left_to_jax)),
                 "traced_again": MappingProxyType(self._traced_again()),
+                "jitted": MappingProxyType(dict(self._jitted)),
             }
         traffic = tuple(dataclasses.asdict(one) for remotes in self.remotes for one in remotes.traffic())
         ahead = MappingProxyType(dict(self.ahead))

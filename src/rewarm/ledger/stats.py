@@ -43,6 +43,9 @@ class Stats:
       seconds_waiting: time spent waiting for other processes that were compiling the same programs.
       bytes_read: of entries fetched.
       bytes_written: of entries stored.
+      jitted: calls of functions of `rewarm.jit` that JAX would have traced, by what became of them: "skipped" (no
+        trace), "recorded", "proved" (traced, and as recorded), "traced"; and of the proofs beside the program "proof
+        equal", "proof different", "proof void".
       loads_ahead: executables that were "read" and "loaded" before they were asked for, and of these the "used".
       remotes: for each remote what came from there and went there: `place`, `hits`, `misses`, `refused` and `failures`
         by reason, `written`, `bytes_read`, `bytes_written`.
@@ -69,6 +72,7 @@ class Stats:
     seconds_waiting: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
+    jitted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     loads_ahead: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     remotes: tuple[Mapping[str, Any], ...] = ()
 

@@ -5,6 +5,7 @@ Not promised: that a future JAX keeps any of this. `probe` looks before anything
 Nothing outside this folder touches a private module of JAX.
 """
 
+from rewarm.jax_adapter.seam.asked import hearing_of_devices
 from rewarm.jax_adapter.seam.backends import DESCRIBED, backend_obstacle, compile_smallest, topology
 from rewarm.jax_adapter.seam.callbacks import (
     jitted_parts,
@@ -28,6 +29,7 @@ from rewarm.jax_adapter.seam.compile_step import (
     jaxlib_version,
     note_compile_after_miss,
     probe,
+    process_count,
     process_index,
     verification_error,
     version,
@@ -43,7 +45,14 @@ from rewarm.jax_adapter.seam.copies import (
     run_once,
     serialised_programs,
 )
-from rewarm.jax_adapter.seam.described import can_make_devices, cpu_client, devices_of, have_compiled, mocked_gpus
+from rewarm.jax_adapter.seam.described import (
+    can_make_devices,
+    cpu_client,
+    devices_of,
+    have_compiled,
+    mocked_gpus,
+    name_gpus,
+)
 from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
 from rewarm.jax_adapter.seam.early_client import (
     client_ahead,
@@ -52,17 +61,53 @@ from rewarm.jax_adapter.seam.early_client import (
     make_cpu_client_ahead,
     put_back_cpu_client,
 )
-from rewarm.jax_adapter.seam.loading import client_in_use, client_with, initialise_lapack, load_bytes, untyped_targets
-from rewarm.jax_adapter.seam.options import JaxOptions, read_options, remember_defaults, salt_of_hooks
+from rewarm.jax_adapter.seam.jitted import (
+    Carried,
+    abstract,
+    carried,
+    carrying,
+    fast_path,
+    is_watched,
+    jit,
+    key_parts,
+    leaf_of,
+    nothing_is_traced,
+    options_of_a_trace,
+    parts_of,
+    probe_jitted,
+    put_together,
+    run_flat,
+    take_apart,
+    with_miss,
+)
+from rewarm.jax_adapter.seam.loading import (
+    client_in_use,
+    client_with,
+    initialise_lapack,
+    load_bytes,
+    placed,
+    untyped_targets,
+)
+from rewarm.jax_adapter.seam.memories import names_memories, with_memories
+from rewarm.jax_adapter.seam.options import (
+    JaxOptions,
+    flag_prefixes,
+    read_options,
+    remember_defaults,
+    salt_of_hooks,
+)
+from rewarm.jax_adapter.seam.rules_of_primitives import primitive_type, rules_of_primitives
 from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
 
 __all__ = [
     "DESCRIBED",
     "Call",
+    "Carried",
     "CompileFunction",
     "Copy",
     "JaxOptions",
     "JobStore",
+    "abstract",
     "array_of",
     "backend_obstacle",
     "backends_are_up",
@@ -70,6 +115,8 @@ __all__ = [
     "buffers",
     "cache_log",
     "can_make_devices",
+    "carried",
+    "carrying",
     "client_ahead",
     "client_in_use",
     "client_with",
@@ -83,32 +130,52 @@ __all__ = [
     "current",
     "devices_of",
     "drop_override",
+    "fast_path",
+    "flag_prefixes",
     "forget_client_ahead",
     "have_compiled",
     "hear_of_cpu_client",
+    "hearing_of_devices",
     "hide_from_tracebacks",
     "hide_url",
     "initialise_lapack",
     "install",
+    "is_watched",
     "jaxlib_version",
+    "jit",
     "jitted_parts",
     "jitted_type",
     "job_client",
+    "key_parts",
+    "leaf_of",
     "load_bytes",
     "make_cpu_client_ahead",
     "mocked_gpus",
+    "name_gpus",
+    "names_memories",
     "note_compile_after_miss",
+    "nothing_is_traced",
     "optimised_programs",
+    "options_of_a_trace",
     "partitioning_call",
+    "parts_of",
+    "placed",
+    "primitive_type",
     "probe",
+    "probe_jitted",
+    "process_count",
     "process_index",
     "put_back_cpu_client",
+    "put_together",
     "read_options",
     "registered_as_tree",
     "remember_defaults",
+    "rules_of_primitives",
+    "run_flat",
     "run_once",
     "salt_of_hooks",
     "serialised_programs",
+    "take_apart",
     "topology",
     "trace_context",
     "tune_alone",
@@ -117,4 +184,6 @@ __all__ = [
     "verification_error",
     "version",
     "watch_runs",
+    "with_memories",
+    "with_miss",
 ]

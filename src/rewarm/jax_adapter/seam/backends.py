@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from rewarm.jax_adapter.seam.memories import real
+
 # Why executables for devices that are not there are left to JAX.
 DESCRIBED = "the devices are only described, not attached"
 
@@ -45,7 +47,7 @@ def topology(devices: Sequence[Any]) -> tuple[bytes | None, int | None]:
     from jax._src.lib import _jax
 
     try:
-        described = topology_function()(list(devices))
+        described = topology_function()(real(devices))
     except _jax.JaxRuntimeError:
         return None, None
     serialized = fingerprint = None

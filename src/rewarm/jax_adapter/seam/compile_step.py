@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from rewarm.errors import UnsupportedJaxError
 from rewarm.jax_adapter.seam import described
-from rewarm.jax_adapter.seam.backends import topology_function
+from rewarm.jax_adapter.seam.backends import DESCRIBED, backend_obstacle, topology_function
+from rewarm.jax_adapter.seam.memories import real_list
 from rewarm.jax_adapter.seam.options import read_options
 
 _NAME = "compile_or_get_cached"
@@ -158,14 +159,18 @@ def before_compile_step(call: Call) -> None:
 def compile_now(call: Call) -> Any:
     """Compile and load, through JAX's own function with its error handlers and profiler annotation.
 
-    What is for described CPUs is compiled as `described` says, and loaded nowhere.
+    What is for described CPUs is compiled as `described` says, and loaded nowhere. Programs for described GPUs are
+    compiled without their host callbacks, as those are: an index in the program, which whoever loads it brings along.
     """
     from jax._src import compiler
 
     if (through := described.client_to_compile(call.backend)) is not None:
         return described.compile_through(through, call.backend, call.computation, call.compile_options)
+    callbacks: Sequence[Any] = call.host_callbacks
+    if call.backend.platform == "gpu" and backend_obstacle(call.backend) == DESCRIBED:
+        callbacks = ()
     return compiler.backend_compile_and_load(
-        call.backend, call.computation, call.executable_devices, call.compile_options, call.host_callbacks
+        call.backend, call.computation, real_list(call.executable_devices), call.compile_options, callbacks
     )
 
 
@@ -211,3 +216,10 @@ def process_index() -> int:
     from jax._src import distributed
 
     return int(getattr(distributed.global_state, "process_id", None) or 0)
+
+
+def process_count() -> int:
+    """How many processes a distributed job has, as `jax.distributed` was told; 1 outside one. Starts no backend."""
+    from jax._src import distributed
+
+    return int(getattr(distributed.global_state, "num_processes", None) or 1)

@@ -11,6 +11,7 @@ threads as the affinity says, whatever `NPROC` is (both measured with jaxlib 0.1
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import weakref
 from typing import Any
@@ -34,6 +35,28 @@ def devices_of(topology: bytes) -> list[Any]:
     from jax._src.lib import _jax
 
     return list(_jax.DeviceTopology.deserialize(topology)._make_compile_only_devices())
+
+
+def name_gpus(platform: str) -> None:
+    """From now on "gpu" means this platform ("cuda") in a process that has no GPU: a Python callback is lowered for the
+    platform that its client says, and JAX asks which kind of GPU is there, where none is."""
+    from jax._src import xla_bridge
+
+    original = xla_bridge.canonicalize_platform
+    if getattr(original, "rewarm_names", None) == platform:
+        return
+
+    @functools.wraps(original)
+    def canonical(name: str) -> str:
+        try:
+            return str(original(name))
+        except RuntimeError:
+            if name != "gpu":
+                raise
+            return platform
+
+    canonical.rewarm_names = platform  # type: ignore[attr-defined]
+    xla_bridge.canonicalize_platform = canonical
 
 
 def mocked_gpus() -> str:

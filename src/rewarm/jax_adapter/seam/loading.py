@@ -60,6 +60,22 @@ def load_bytes(client: Any, raw: bytes, devices: Sequence[int], options: bytes) 
     return client.deserialize_executable(raw, placed, xla_client.CompileOptions.ParseFromString(options))
 
 
+def placed(client: Any, devices: Sequence[int], shape: Sequence[int], options: bytes) -> tuple[Any, Any, Any]:
+    """Devices of a client as JAX hands them to its compile step: an array of this shape, a list, and the options.
+
+    Raises:
+      ValueError: a device is not there.
+      Exception: the options are none.
+    """
+    import numpy
+    from jax._src.lib import xla_client
+
+    found = _of_ids(client.local_devices(), devices)
+    array = numpy.empty(len(found), dtype=object)
+    array[:] = found
+    return array.reshape(shape), xla_client.DeviceList(tuple(found)), xla_client.CompileOptions.ParseFromString(options)
+
+
 def _of_ids(devices: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
     by_id = {device.id: device for device in devices}
     lacking = sorted(set(wanted) - by_id.keys())

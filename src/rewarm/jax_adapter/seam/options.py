@@ -81,10 +81,15 @@ def _cache_key() -> Any:
     return cache_key
 
 
+def flag_prefixes() -> tuple[str, ...]:
+    """What was given to `cache_key.add_flag_prefixes`."""
+    return tuple(_cache_key().get_flag_prefixes())
+
+
 def salt_of_hooks(arguments: Sequence[str]) -> tuple[str, ...]:
     """What the user's hooks add to a key: `cache_key.custom_hook()`, then, sorted, the program arguments with a prefix
     that was given to `cache_key.add_flag_prefixes`."""
     cache_key = _cache_key()
-    prefixes = tuple(cache_key.get_flag_prefixes())
+    prefixes = flag_prefixes()
     flags = sorted(argument for argument in arguments if argument.startswith(prefixes)) if prefixes else []
     return (str(cache_key.custom_hook()), *flags)

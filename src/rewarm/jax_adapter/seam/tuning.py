@@ -126,10 +126,15 @@ class Described(NamedTuple):
     Attributes:
       topology: the serialised topology; `None` where this JAX has none.
       about: what the client and the device say of themselves: platform, kind, compute capability, cores.
+      kind: its name.
+      capability, cores: "9.0" and "132"; "" where the device does not say it.
     """
 
     topology: bytes | None
     about: tuple[str, ...]
+    kind: str = ""
+    capability: str = ""
+    cores: str = ""
 
 
 def device_of(call: Call) -> Described:
@@ -137,13 +142,15 @@ def device_of(call: Call) -> Described:
     devices = call.flat_devices()
     serialized, _ = topology(devices)
     first = devices[0]
-    facts = [str(call.backend.platform_version), str(first.device_kind)]
+    facts = {}
     for name in ("compute_capability", "core_count"):
         try:
-            facts.append(f"{name} {getattr(first, name)}")
+            facts[name] = str(getattr(first, name))
         except Exception:  # noqa: BLE001 - a runtime raises what it likes for what it does not know
             continue
-    return Described(serialized, tuple(facts))
+    kind = str(first.device_kind)
+    about = (str(call.backend.platform_version), kind, *(f"{name} {value}" for name, value in facts.items()))
+    return Described(serialized, about, kind, facts.get("compute_capability", ""), facts.get("core_count", ""))
 
 
 def _debug_options(call: Call) -> Any:

@@ -1,0 +1,147 @@
+"""One call of a jitted function, as far as JAX looks at it before it traces.
+
+Not promised: that two calls of one kind trace alike: what the function reads beside its arguments is for the guards.
+
+The kind of a call is a digest over the function's name, how it was jitted, an outline of the static arguments and of
+the tree of the others, for each leaf shape, type, weak type and (where it is committed) sharding and layout, and the
+surroundings: all options of JAX that could shape a trace, the devices, and `XLA_FLAGS`. Static arguments and what is in
+the nodes of the tree are objects of anybody's, which an outline has by type: they are guarded like the function itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rewarm import settings
+from rewarm.errors import NotFingerprintableError
+from rewarm.fingerprint import fingerprint
+from rewarm.jax_adapter import seam
+from rewarm.jax_adapter.jax_values import classes_of, companions, reducers, trace_context
+from rewarm.jax_adapter.seam.jitted import Parts
+
+# Bump when records of before would be misread, or believed for less than is asked now.
+SCHEMA = 1
+
+
+class Asked(NamedTuple):
+    """One call.
+
+    Attributes:
+      kind: the digest, 64 hexadecimal digits.
+      name: of the function, for people.
+      flat: the arguments that are not static, in the order of their tree.
+      tree: theirs, of `(arguments, named arguments)`.
+      told: what the digest was made of, by name, for people.
+      objects: the static arguments, and the tree with its classes: what a trace sees of the call beside the leaves.
+    """
+
+    kind: str
+    name: str
+    flat: list[Any]
+    tree: Any
+    told: Mapping[str, str]
+    objects: tuple[Any, ...]
+
+
+class NotAskedError(Exception):
+    """Such a call is not served without a trace; the text says why, and "" that it is nothing to tell of."""
+
+
+def asked(fun: Any, parts: Parts, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Asked:
+    """What is asked for by `jitted(*args, **kwargs)`.
+
+    Raises:
+      NotAskedError: a call inside of a transformation or another trace, or one that cannot be told from others.
+    """
+    if seam.is_watched() or not seam.nothing_is_traced():
+        raise NotAskedError("")
+    import jax
+
+    static, given = _divided(parts, args, kwargs)
+    flat, tree = jax.tree_util.tree_flatten(given)
+    leaves = [seam.leaf_of(value) for value in flat]
+    if None in leaves:
+        raise NotAskedError("")  # a tracer, or what JAX itself refuses
+    try:
+        told = {
+            "function": name_of(fun),
+            "jitted": _fingerprint(seam.jitted_parts(jitted)[1], "the arguments of rewarm.jit"),
+            "static": _digest(_outline(static)),
+            "tree": _digest(_outline_of_tree(tree)),
+            "arguments": _digest([[leaf.aval, leaf.placed] for leaf in leaves if leaf is not None]),
+            "options": _digest(seam.options_of_a_trace()),
+            "context": _digest(trace_context()),
+            "devices": _digest(_devices()),
+            "python": _digest([SCHEMA, sys.version, sys.flags.optimize, settings.xla_flags(), seam.version()]),
+        }
+    except NotFingerprintableError as error:
+        raise NotAskedError(str(error)) from error
+    kind = _digest(told)
+    return Asked(kind, told["function"], flat, tree, told, (static, tree, classes_of(tree)))
+
+
+def name_of(fun: Any) -> str:
+    """What a user calls a function: module and name, of what is wrapped where that has one."""
+    for _ in range(20):
+        inner = getattr(fun, "func", None) if isinstance(fun, functools.partial) else getattr(fun, "__wrapped__", None)
+        if inner is None:
+            break
+        fun = inner
+    named = fun if hasattr(fun, "__qualname__") else type(fun)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _divided(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The static arguments, and the others as JAX flattens them."""
+    numbers = {number % len(args) if -len(args) <= number < 0 else number for number in parts.static_argnums}
+    static = (
+        [(number, args[number]) for number in sorted(numbers) if number < len(args)],
+        sorted((name, value) for name, value in kwargs.items() if name in parts.static_argnames),
+    )
+    positional = tuple(value for number, value in enumerate(args) if number not in numbers)
+    return static, (positional, {name: value for name, value in kwargs.items() if name not in parts.static_argnames})
+
+
+def _outline(value: Any) -> Any:
+    """Plain values as they are, and everything else by its type."""
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return [type(value).__name__, repr(value)]
+    if type(value) in (tuple, list):
+        return [type(value).__name__, *map(_outline, value)]
+    return _name(type(value))
+
+
+def _outline_of_tree(tree: Any) -> Any:
+    node = tree.node_data()
+    if node is None:
+        return "leaf" if tree.num_leaves else "none"
+    kind, auxiliary = node
+    return [_name(kind), _outline(auxiliary), *map(_outline_of_tree, tree.children())]
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _fingerprint(value: Any, name: str) -> str:
+    found = fingerprint(value, name=name, reducers=reducers(), companions=companions)
+    if found.unordered:
+        raise NotFingerprintableError(name, "a set", "its order is another in each process")
+    return found.digest
+
+
+def _devices() -> list[Any]:
+    """What a trace can see of the devices, whichever of them it is for."""
+    import jax
+
+    kinds = sorted({str(device.device_kind) for device in jax.devices()})
+    return [jax.default_backend(), kinds, jax.device_count(), jax.local_device_count(), jax.process_index()]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
