@@ -16,7 +16,7 @@ from rewarm.store import LocalStore
 from shared_remotes import Machine
 
 PROGRAM = """
-import jax, numpy as np
+import jax, numpy as np, rewarm
 for n in (4, 5, 6):
     jax.block_until_ready(rewarm.jit(lambda x: x @ x + n)(np.ones((n, n), np.float32)))
 """
