@@ -53,10 +53,11 @@ print(float(lowered.compile()(np.ones((16, 16), np.float32))), flush=True)
 """
 
 
-def first(count: int, values: Iterable[Any]) -> list[Any]:
-    """Parameters of which so many run by default, and all in the campaigns."""
+def first(count: int, values: Iterable[Any], *, long: bool = False) -> list[Any]:
+    """Parameters of which so many run by default, and all in the campaigns; in the `long` ones, where it says so."""
     found = list(values)
-    return [*found[:count], *(pytest.param(one, marks=pytest.mark.campaign) for one in found[count:])]
+    marks = [pytest.mark.campaign, *([pytest.mark.long] if long else [])]
+    return [*found[:count], *(pytest.param(one, marks=marks) for one in found[count:])]
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,24 @@ def test_a_function_that_changes_what_it_captures(starts: Starts) -> None:
     assert any("it changes what it captures while it is traced" in line for line in told[0]["lines"])
 
 
+def test_void_proofs_do_not_go_on_for_ever(starts: Starts) -> None:
+    function = """
+    LOCAL = threading.local()
+    LOCAL.scale = 3
+    def step(x):
+        return x * LOCAL.scale
+    """
+    text = source(function)
+    starts.proved(text)
+    assert starts.run(text, WAIT="30")["jitted"] == {"skipped": 1, "proof void": 1}
+    (state,) = _states(starts)
+    told = json.loads(state.read_text())
+    assert told["starts"] == 1
+    state.write_text(json.dumps({**told, "starts": 5}))
+    assert starts.run(text)["jitted"] == {"proved": 1}
+    assert starts.run(text)["jitted"]["skipped"] == 1
+
+
 def test_a_class_says_itself_what_counts(starts: Starts) -> None:
     function = """
     import random

@@ -123,6 +123,48 @@ CHANGED = [
         "value of v",
     ),
     (
+        "the default of a variable of contexts",
+        "import contextvars\nv = contextvars.ContextVar('v', default=1)\n" + F.format("x + v.get()"),
+        "import contextvars\nv = contextvars.ContextVar('v', default=2)\n" + F.format("x + v.get()"),
+        "value of v",
+    ),
+    (
+        "what a function of Python's library calls, patched",
+        "import statistics\n" + F.format("statistics.fmean([x, 2])"),
+        "import statistics\nstatistics.fsum = lambda values: 5.0\n" + F.format("statistics.fmean([x, 2])"),
+        "statistics.fsum",
+    ),
+    (
+        "an operator of a class of Python's library, patched",
+        "import fractions\nh = fractions.Fraction(1, 2)\n" + F.format("x + float(h + h)"),
+        "import fractions\nfractions.Fraction.__add__ = lambda a, b: 5\nh = fractions.Fraction(1, 2)\n"
+        + F.format("x + float(h + h)"),
+        "the methods of fractions.Fraction",
+    ),
+    (
+        "an override in a class of Python's library",
+        "import fractions\nh = fractions.Fraction(1, 2)\n" + F.format("x + float(h)"),
+        "import fractions\nfractions.Fraction.__float__ = lambda a: 5.0\nh = fractions.Fraction(1, 2)\n"
+        + F.format("x + float(h)"),
+        "the methods of fractions.Fraction",
+    ),
+    (
+        "an array in a setting of a library",
+        "import goods, numpy\ngoods.config.strict = numpy.array([1])\n" + F.format("goods.configured(x)"),
+        "import goods, numpy\ngoods.config.strict = numpy.array([0])\n" + F.format("goods.configured(x)"),
+        "the value of goods.config",
+    ),
+    (
+        "a module in a zip file",
+        "import sys, zipfile\np = __file__.replace('case.py', 'code.zip')\n"
+        "with zipfile.ZipFile(p, 'w') as z:\n    z.writestr('zipped_goods.py', 'def g(x): return x + 1')\n"
+        "sys.path.insert(0, p)\nimport zipped_goods\nsys.path.remove(p)\n" + F.format("zipped_goods.g(x)"),
+        "import sys, zipfile\np = __file__.replace('case.py', 'code.zip')\n"
+        "with zipfile.ZipFile(p, 'w') as z:\n    z.writestr('zipped_goods.py', 'def g(x): return x + 2')\n"
+        "sys.path.insert(0, p)\nimport zipped_goods\nsys.path.remove(p)\n" + F.format("zipped_goods.g(x)"),
+        "function g",
+    ),
+    (
         "a variable of threads",
         "import threading\nv = threading.local(); v.k = 1\n" + F.format("x + v.k"),
         "import threading\nv = threading.local(); v.k = 2\n" + F.format("x + v.k"),
@@ -419,6 +461,28 @@ REFUSED = [
         "the source",
         "import inspect\ninspect.getsource(inspect)\n" + F.format("inspect.getsource(inspect.stack)"),
         ("inspect",),
+    ),
+    ("the number of the thread", "import threading\n" + F.format("threading.get_ident()"), ("get_ident",)),
+    ("a limit of Python's", "import sys\n" + F.format("sys.getrecursionlimit()"), ("getrecursionlimit",)),
+    (
+        "all variables of the context",
+        "import contextvars\n" + F.format("len(contextvars.copy_context())"),
+        ("copy_context",),
+    ),
+    (
+        "a pickle that names something",
+        "import pickle\n" + F.format("pickle.loads(b'cbuiltins\\nlen\\n.')"),
+        ("pickle",),
+    ),
+    (
+        "the memory of an array",
+        "import numpy as np\na = np.ones((2, 3))\n" + F.format("x * a.strides[0]"),
+        ("strides", "memory"),
+    ),
+    (
+        "standard input",
+        "import sys\nsys.stdin = open(__file__)\n" + F.format("sys.stdin.readline()"),
+        ("TextIOWrapper",),
     ),
     ("a process", "import subprocess\n" + F.format("subprocess.run(['true'])"), ("subprocess",)),
     ("another thread", "import threading\n" + F.format("threading.Thread(target=print).start()"), ("thread",)),

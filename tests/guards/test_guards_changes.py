@@ -137,6 +137,24 @@ def test_the_order_of_sets_counts_where_it_can_be_seen(tmp_path: Path) -> None:
     assert child("check", tmp_path / "cases", tmp_path, "2")["numbers"]["changes"] == []
 
 
+@pytest.mark.parametrize(
+    ("code", "counts"),
+    [
+        ("a.keys() | b.keys()", True),
+        ("a.items() - b.items()", True),
+        ("kind(a)", True),
+        ("[k for k in a.keys()]", False),
+        ("[v - 1 for k, v in a.items()]", False),
+        ("a | b", False),
+    ],
+)
+def test_sets_that_have_another_name(tmp_path: Path, code: str, counts: bool) -> None:
+    source = f"a, b, kind = {{'a': 1, 'bb': 2}}, {{'ccc': 3}}, type({{1}})\ndef root(x):\n    return {code}\n"
+    write_cases(tmp_path / "cases", {"one": source})
+    child("record", tmp_path / "cases", tmp_path, "1")
+    assert told(tmp_path / "cases", tmp_path, "2") == (["the order of sets (PYTHONHASHSEED)"] if counts else [])
+
+
 PROGRAM = "import goods, goods.part\ndef root(x):\n    return goods.part.outer(goods.double(x))\n"
 
 

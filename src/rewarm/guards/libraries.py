@@ -31,6 +31,8 @@ from rewarm.guards.owners import installed, split
 from rewarm.guards.places import kind_of_file
 from rewarm.guards.seen import Ran, Seen
 
+# How many calls deep the code is followed that a kept trace stands for.
+_LEVELS = 8
 MISSING: Any = type("Missing", (), {})()
 # What a module has without having been written.
 _OF_MODULES = frozenset({"__name__", "__doc__", "__file__", "__spec__", "__loader__", "__path__", "__package__"})
@@ -62,8 +64,8 @@ def held_by(seen: Seen) -> Held:
     files: dict[str, tuple[str, set[str]]] = {}
     classes: dict[str, dict[str, str]] = {}
     done: set[tuple[int, str]] = set()
-    waiting = list(seen.codes.values())
-    known = set(seen.codes)
+    waiting = [*seen.codes.values(), *_behind_traces(seen)]
+    known = {id(ran.code) for ran in waiting}
     while waiting:
         ran = waiting.pop()
         kind = kind_of_file(ran.code.co_filename)
@@ -89,6 +91,27 @@ def held_by(seen: Seen) -> Held:
         {module: dict(sorted(names.items())) for module, names in sorted(values.items())},
         {module: dict(sorted(names.items())) for module, names in sorted(classes.items())},
     )
+
+
+def _behind_traces(seen: Seen) -> list[Ran]:
+    """Code of JAX that did not run because JAX had a trace of the function, and what such code names in turn."""
+    found: list[Ran] = []
+    known = set(seen.codes)
+    done: set[tuple[int, str]] = set()
+    at = [ran for ran in seen.codes.values() if kind_of_file(ran.code.co_filename) != "python"]
+    for level in range(_LEVELS):
+        named = [value for ran in at for _, _, value in _named_by(ran, done)]
+        if level == 0:
+            named = [value for value in named if type(value).__name__ == "PjitFunction"]
+            done.clear()
+        at = []
+        for function in (function for value in named for function in _functions_of(value)):
+            code = function.__code__
+            if id(code) not in known and kind_of_file(code.co_filename) == "jax":
+                known.add(id(code))
+                at.append(Ran(code, function.__globals__, None))
+        found += at
+    return found
 
 
 def _kept(value: object, known: set[int]) -> Iterator[Ran]:

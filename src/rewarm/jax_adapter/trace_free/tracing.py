@@ -127,12 +127,20 @@ def _recording(recorder: Recorder) -> Iterator[list[str]]:
 
 def _of(lowered: Any, compiled: Any, watch: _Watch) -> tuple[Call, Request[Any]] | None:
     """The request that the compiled program came of; asked for once more where JAX had it in memory already."""
+    from rewarm.jax_adapter import activation
+
     executable = getattr(compiled._executable, "xla_executable", None)
     for call, request, served in reversed(watch.heard):
         if served is executable:
             return call, request
     capture = captured(lowered)
-    return None if capture.request is None or capture.call is None else (capture.call, capture.request)
+    if capture.request is None or capture.call is None:
+        return None
+    session = activation.session()
+    if session is not None:  # compiled while rewarm was off, it is in JAX's memory and not in the cache
+        with contextlib.suppress(Exception):
+            session.serve(capture.call)
+    return capture.call, capture.request
 
 
 def _digest(fun: Any, rules: Rules) -> str | None:
