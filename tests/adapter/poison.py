@@ -41,6 +41,12 @@ def reseal(path: Path, change: Change) -> None:
     path.write_bytes(seal(entry.header, {**sections, "executable": changed}))
 
 
+def changes(path: Path, change: Change) -> bool:
+    """Whether there is anything in an entry that a change is about: small programs have no relocations on some JAX."""
+    executable = open_entry(path.read_bytes(), path.name).section("executable")
+    return change(executable) != executable
+
+
 def ends_with(signal: int) -> Change:
     """Each function sends this signal to its process, by system calls of its own."""
     _x86_only()
