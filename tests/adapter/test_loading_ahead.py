@@ -285,7 +285,7 @@ assert os.waitpid(child, 0)[1] == 0
 }
 
 
-@pytest.mark.parametrize("spoiler", first(2, SPOILERS))
+@pytest.mark.parametrize("spoiler", first(1, SPOILERS))
 def test_what_a_client_would_spoil_acts_as_without_rewarm(tmp_path: Path, spoiler: str) -> None:
     """At the first start with it, after others without; and at each later one."""
     starts(tmp_path / "cache", 3, EARLY)
@@ -362,7 +362,7 @@ def test_a_program_may_set_flags_by_a_file_of_its_own(tmp_path: Path) -> None:
     assert [run.out for run in runs] == ["9.0 3\n"] * 2
 
 
-@pytest.mark.parametrize("change", ["options", "Infinity", "empty"])
+@pytest.mark.parametrize("change", first(1, ["options", "Infinity", "empty"]))
 def test_a_record_that_is_not_whole_is_none(tmp_path: Path, change: str) -> None:
     """Options that XLA does not take end the process, and nothing catches that."""
     cold = starts(tmp_path / "cache", 3, TRAIN, "wait")[0]
