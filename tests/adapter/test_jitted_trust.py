@@ -298,6 +298,13 @@ def test_void_proofs_do_not_go_on_for_ever(starts: Starts) -> None:
     assert starts.run(text)["jitted"]["skipped"] == 1
 
 
+def test_programs_that_end_before_their_proof_trace_now_and_then(starts: Starts) -> None:
+    starts.proved(source())
+    outcomes = [starts.run(source(), WAIT="0")["jitted"] for _ in range(7)]
+    assert [one.get("skipped", 0) for one in outcomes] == [1, 1, 1, 1, 1, 0, 1]
+    assert outcomes[5] == {"proved": 1}
+
+
 def test_a_class_says_itself_what_counts(starts: Starts) -> None:
     function = """
     import random

@@ -291,8 +291,9 @@ class _Function:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> None:
+        # Before anything can end the program: a start whose proof never comes out counts.
+        records.note(record, state._replace(starts=state.starts + 1))
         if not _is_due(state):
-            records.note(record, state._replace(starts=state.starts + 1))
             return
         abstract_args, abstract_kwargs = self._abstract(args, kwargs)
         contexts, variables = seam.carried(), contextvars.copy_context()
@@ -312,8 +313,6 @@ class _Function:
                 records.note(record, State(state.proved + 1, time.time(), 0, ""))
             elif verdict == DIFFERENT:
                 self._struck(records, record, state)
-            else:
-                records.note(record, state._replace(starts=state.starts + 1))
             session.count_trace(f"proof {verdict}")
 
         prover.prove(Proof(record.name, record.key, holds, trace, done))
