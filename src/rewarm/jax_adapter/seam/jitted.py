@@ -44,6 +44,10 @@ class Parts(NamedTuple):
     static_argnums: tuple[int, ...]
     static_argnames: tuple[str, ...]
 
+    def static_among(self, count: int) -> set[int]:
+        """The numbers of those that are static among so many positional arguments."""
+        return {number % count if -count <= number < 0 else number for number in self.static_argnums}
+
 
 class Leaf(NamedTuple):
     """What JAX sees of one argument before it traces, in plain text: two with the same text trace alike.

@@ -98,7 +98,7 @@ def name_of(fun: Any) -> str:
 
 def _divided(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """The static arguments, and the others as JAX flattens them."""
-    numbers = {number % len(args) if -len(args) <= number < 0 else number for number in parts.static_argnums}
+    numbers = parts.static_among(len(args))
     static = (
         [(number, args[number]) for number in sorted(numbers) if number < len(args)],
         sorted((name, value) for name, value in kwargs.items() if name in parts.static_argnames),

@@ -179,14 +179,15 @@ class _Function:
             if one.record.id in self._served:
                 return self._served[one.record.id]
             try:
-                served = serve(session, one, (self._fun, *(rules.depends_on if rules is not None else ())))
+                assert rules is not None  # without them no record is held
+                served = serve(session, one, (self._fun, *rules.depends_on))
             except NotServedError as error:
                 why = (str(error),)
             else:
                 session.count_trace("skipped")
                 self._served[one.record.id] = served
                 try:
-                    self._have_proved(session, records, call, one.record, state, args, kwargs)
+                    self._have_proved(session, records, rules, one.record, state, args, kwargs)
                 except Exception:
                     logger.debug("rewarm: no proof of %s", self._name, exc_info=True)
                 return served
@@ -285,7 +286,7 @@ class _Function:
         self,
         session: Session,
         records: Records,
-        call: Asked,
+        rules: Rules,
         record: Record,
         state: State,
         args: Sequence[Any],
@@ -298,7 +299,6 @@ class _Function:
         abstract_args, abstract_kwargs = self._abstract(args, kwargs)
         contexts, variables = seam.carried(), contextvars.copy_context()
         again = seam.jit(_fresh(self._fun), **self._options)
-        rules = self._rules(call)
 
         def holds() -> bool:
             with seam.carrying(contexts):
@@ -321,8 +321,7 @@ class _Function:
         """The arguments without their data, which the program may give away, change or want back."""
         import jax
 
-        static = self._parts.static_argnums
-        numbers = {number % len(args) if args and -len(args) <= number < 0 else number for number in static}
+        numbers = self._parts.static_among(len(args))
 
         def abstract(value: Any) -> Any:
             return jax.tree_util.tree_map(seam.abstract, value)

@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -253,8 +252,3 @@ def _record(entry: Entry, kind: str) -> Record:
         created=header.created,
         told=json.loads(entry.section("told")),
     )
-
-
-def now() -> float:
-    """Seconds since the epoch."""
-    return time.time()

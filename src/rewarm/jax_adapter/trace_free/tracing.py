@@ -10,6 +10,7 @@ program compiles is no part of its trace.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,7 +24,7 @@ from rewarm.jax_adapter.keys import captured
 from rewarm.jax_adapter.seam import Call
 from rewarm.jax_adapter.trace_free.asked import Asked
 from rewarm.jax_adapter.trace_free.at_hand import objects_at_hand
-from rewarm.jax_adapter.trace_free.records import Place, Record, now
+from rewarm.jax_adapter.trace_free.records import Place, Record
 
 _OURS = str(Path(rewarm.__file__).parent)
 
@@ -32,12 +33,10 @@ class Traced(NamedTuple):
     """What came of a trace.
 
     Attributes:
-      key: of the program; `None` where it has none.
       record: what can be kept of it; `None` where something stood in the way.
       obstacle: what that was, in words; "" for nothing.
     """
 
-    key: str | None = None
     record: Record | None = None
     obstacle: str = ""
 
@@ -78,14 +77,14 @@ def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mappi
         return Traced(obstacle=_not_served(root))
     key = root[1].components.key()
     if why_not or before is None or before != _digest(fun, rules):
-        return Traced(key, obstacle=why_not[0] if why_not else _changed(fun, rules))
+        return Traced(obstacle=why_not[0] if why_not else _changed(fun, rules))
     try:
         guards = guards_of(fun, recorder.seen, rules)
-        return Traced(key, _record(call, *root, key, compiled, guards, objects_at_hand((fun, *rules.depends_on))))
+        return Traced(_record(call, *root, key, compiled, guards, objects_at_hand((fun, *rules.depends_on))))
     except NotGuardableError as error:
-        return Traced(key, obstacle=str(error))
+        return Traced(obstacle=str(error))
     except Exception as error:  # noqa: BLE001 - what cannot be kept is not
-        return Traced(key, obstacle=f"it cannot be kept: {error}")
+        return Traced(obstacle=f"it cannot be kept: {error}")
 
 
 def _not_served(root: tuple[Call, Request[Any]] | None) -> str:
@@ -189,6 +188,6 @@ def _record(
         guards=guards,
         place=Place(place.platform, place.devices, tuple(asked.devices.shape), place.options, lapack),
         parts=seam.take_apart(compiled, at_hand),
-        created=now(),
+        created=time.time(),
         told=call.told,
     )
