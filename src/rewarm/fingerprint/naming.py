@@ -85,12 +85,17 @@ def is_module_level(function: FunctionType, module: str, context: Context) -> bo
 
 
 def _closed_over(function: FunctionType) -> Iterator[object]:
+    for content in contents_of_cells(function):
+        yield content.__func__ if type(content) is MethodType else content
+
+
+def contents_of_cells(function: FunctionType) -> Iterator[object]:
+    """What a function has closed over, in the order of its cells; those that are empty are left out."""
     for cell in function.__closure__ or ():
         try:
-            content = cell.cell_contents
+            yield cell.cell_contents
         except ValueError:
             continue
-        yield content.__func__ if type(content) is MethodType else content
 
 
 def named_class(cls: type, context: Context) -> Node | None:

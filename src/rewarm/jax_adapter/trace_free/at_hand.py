@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from rewarm.fingerprint.naming import contents_of_cells
+
 _MOST = 20_000
 
 # What a pickle writes by content or by name, and what leads nowhere.
@@ -65,11 +67,7 @@ def _inside(value: Any) -> Iterator[object]:
     elif kind is FunctionType:
         yield from value.__defaults__ or ()
         yield from (value.__kwdefaults__ or {}).values()
-        for cell in value.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:
-                continue
+        yield from contents_of_cells(value)
         yield from (value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__)
         yield from vars(value).values()
     elif not isinstance(value, type):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
+from rewarm.fingerprint.naming import contents_of_cells
 from rewarm.guards import Adapter
 from rewarm.guards.places import kind_of_file
 from rewarm.guards.roots import code_digest
@@ -35,7 +36,7 @@ def _functions(value: Any, depth: int) -> Iterator[FunctionType]:
         return
     if type(value) is FunctionType:
         yield value
-        inner = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        inner = list(contents_of_cells(value))
     elif type(value) is functools.partial:
         inner = [value.func, *value.args, *value.keywords.values()]
     elif isinstance(value, tuple):
@@ -44,14 +45,6 @@ def _functions(value: Any, depth: int) -> Iterator[FunctionType]:
         inner = [value.__wrapped__] if type(getattr(value, "__wrapped__", None)) is FunctionType else []
     for one in inner:
         yield from _functions(one, depth - 1)
-
-
-def _is_empty(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return True
-    return False
 
 
 ADAPTERS: tuple[Adapter, ...] = (Adapter("jax", _rules_of_the_user),)
