@@ -230,6 +230,24 @@ def test_gc_of_a_remote_by_age_and_size_in_each_namespace(one: Machine, url: str
     assert "size" in text
 
 
+def test_gc_of_a_folder_removes_what_killed_writers_left_there(one: Machine, url: str, tmp_path: Path) -> None:
+    rewarm("sync", "push", **one.env(url))
+    main, other = tmp_path / "shared" / "main", tmp_path / "shared" / "ci"
+    (main / "leases").mkdir()
+    other.mkdir()
+    old, young, others = main / "leases" / ".a.1.2.tmp", main / ".b.1.2.tmp", other / ".c.1.2.tmp"
+    for path, age in ((old, 2), (young, 0.5), (others, 2)):
+        path.write_text("x")
+        then = time.time() - age * DAY
+        os.utime(path, (then, then))
+    assert told("gc", "--remote", url, "--max-age", "60d", "--dry-run", **one.env())["leftovers_removed"] == 0
+    assert old.exists()
+    text = rewarm("gc", "--remote", url, "--max-age", "60d", **one.env()).out
+    assert "removed 0 blobs" in text
+    assert "and 1 file that a killed writer left unfinished" in text
+    assert (old.exists(), young.exists(), others.exists()) == (False, True, True)
+
+
 def test_packs_and_plans_count_in_the_size_of_a_remote(one: Machine, url: str, tmp_path: Path) -> None:
     rewarm("sync", "push", **one.env(url))
     root = tmp_path / "shared"

@@ -153,11 +153,11 @@ def test_a_killed_writer_leaves_the_old_blob(root: Path) -> None:
     source = (
         "import sys\nfrom pathlib import Path\nfrom rewarm.remote.folder import FolderBlobs\n"
         "blobs = FolderBlobs(Path(sys.argv[1]))\nprint('on', flush=True)\n"
-        "while True: blobs.put('x', b'n' * 5_000_000)"
+        "while True: blobs.put('a/x', b'n' * 5_000_000)"
     )
     blobs = FolderBlobs(root)
     for _ in range(5):
-        blobs.put("x", b"old")
+        blobs.put("a/x", b"old")
         writer = subprocess.Popen([sys.executable, "-c", source, str(root)], stdout=subprocess.PIPE)
         try:
             assert writer.stdout is not None
@@ -166,12 +166,14 @@ def test_a_killed_writer_leaves_the_old_blob(root: Path) -> None:
         finally:
             writer.send_signal(signal.SIGKILL)
             writer.communicate()
-        assert blobs.get("x", limit=5_000_000) in (b"old", b"n" * 5_000_000)
-        assert [info.name for info in blobs.scan("x")] == []
-    assert blobs.remove_leftovers() == 0
-    left = everything(root) - {"x"}
-    assert blobs.remove_leftovers(older_than=-60.0) == len(left)
-    assert everything(root) == {"x"}
+        assert blobs.get("a/x", limit=5_000_000) in (b"old", b"n" * 5_000_000)
+        assert [info.name for info in blobs.scan("a/x")] == []
+    assert blobs.remove_leftovers("a") == 0
+    left = everything(root) - {"a/x"}
+    assert left
+    assert blobs.remove_leftovers("b", older_than=-60.0) == 0
+    assert blobs.remove_leftovers("a", older_than=-60.0) == len(left)
+    assert everything(root) == {"a/x"}
 
 
 def test_a_scan_finds_blobs_alone(blobs: FolderBlobs, root: Path) -> None:

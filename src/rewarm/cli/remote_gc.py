@@ -10,7 +10,7 @@ import click
 from rewarm import setting_values, settings
 from rewarm.cli.common import ago, counted, print_json, progress, size, table
 from rewarm.cli.remote import open_one
-from rewarm.sharing.housekeeping import Bounds, Gone, collect
+from rewarm.sharing.housekeeping import Bounds, Gone, collect, remove_leftovers
 
 _SHOWN = 100
 
@@ -41,12 +41,16 @@ def collect_remote(
     with opened.asked() as tier:
         found = collect(tier, bounds, time.time(), dry_run=dry_run, stays=stays.append)
         gone = list(progress(found, "removing entries"))
+        leftovers = 0 if dry_run else remove_leftovers(tier)
     if as_json:
         told = {"remote": tier.place, "bounds": bounds._asdict(), "dry_run": dry_run}
         told["not_removed"] = [one._asdict() for one in stays]
+        told["leftovers_removed"] = leftovers
         print_json({**told, "removed": [one._asdict() for one in gone], "bytes": sum(one.size for one in gone)})
     else:
         _print(gone, dry_run=dry_run)
+        if leftovers:
+            click.echo(f"and {counted(leftovers, 'file')} that a killed writer left unfinished")
     if stays:
         raise click.ClickException(
             f"{counted(len(stays), 'blob')} beyond the bounds could not be removed, "

@@ -170,21 +170,27 @@ class FolderBlobs:
     def close(self) -> None:
         """Nothing is held between two verbs."""
 
-    def remove_leftovers(self, older_than: float = 86400.0) -> int:
+    def remove_leftovers(self, prefix: str, older_than: float = 86400.0) -> int:
         """Remove what writers left that died, so many seconds ago by this host's clock; returns how many files went.
+        It lies beside the blobs whose name starts with `prefix` and a "/".
 
         Raises:
           NoSuchPlaceError: the root is not there.
         """
         gone = 0
         before = time.time() - older_than
-        with self._folder([]) as (root, _):
-            for _, _, files, folder in os.fwalk(".", dir_fd=root):
-                for name in files:
-                    with contextlib.suppress(OSError):
-                        if _is_leftover(name) and os.lstat(name, dir_fd=folder).st_mtime < before:
-                            os.unlink(name, dir_fd=folder)
-                            gone += 1
+        try:
+            with self._folder(check_name(prefix).split("/")) as (above, _):
+                for _, _, files, folder in os.fwalk(".", dir_fd=above):
+                    for name in filter(_is_leftover, files):
+                        with contextlib.suppress(OSError):
+                            if os.lstat(name, dir_fd=folder).st_mtime < before:
+                                os.unlink(name, dir_fd=folder)
+                                gone += 1
+        except (FileNotFoundError, NotADirectoryError):
+            return gone
+        except OSError as error:
+            raise _kind_of(error) from error
         return gone
 
     def _get(self, name: str, limit: int) -> bytes | None:

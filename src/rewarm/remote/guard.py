@@ -189,6 +189,13 @@ class Guarded:
         while step := self._ask(lambda: _step(found, self.deadline * _STEP_PART)):
             yield from step
 
+    def remove_leftovers(self, prefix: str) -> int:
+        """Remove what writers that died a day ago left beside the blobs of this prefix, where a remote has such (a
+        folder, whose blobs are written under another name first); returns how many files went. An error comes within
+        the deadline."""
+        remove = getattr(self._blobs, "remove_leftovers", None)
+        return 0 if remove is None else self._ask(lambda: remove(prefix))
+
     def close(self) -> None:
         """Let go of connections and threads, within the deadline; what goes wrong is of no consequence."""
         if self._pid != os.getpid():

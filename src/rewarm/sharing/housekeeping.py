@@ -123,6 +123,17 @@ def collect(
             yield gone
 
 
+def remove_leftovers(tier: RemoteTier) -> int:
+    """Remove what writers that died a day ago left unfinished in the namespaces that are read; returns how many files
+    went. A folder has such; other kinds of remote have none.
+
+    Raises:
+      RemoteError: the remote did not answer.
+    """
+    remove: Callable[[str], int] | None = getattr(tier.blobs, "remove_leftovers", None)
+    return 0 if remove is None else sum(remove(namespace) for namespace in tier.namespaces.read)
+
+
 def chosen(namespace: str, blobs: Iterable[BlobInfo], bounds: Bounds, now: float) -> list[Gone]:
     """What of a namespace is beyond the bounds, the oldest first. What is neither entry nor hint is never touched."""
     counted: list[Gone] = []
