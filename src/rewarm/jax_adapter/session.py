@@ -318,6 +318,10 @@ class Session:
         writable = self._results_go[0]
         return None if writable is None else writable.root
 
+    def requests(self) -> int:
+        """How many programs were asked for in this process so far."""
+        return self._ledger.requests
+
     def count_trace(self, outcome: str) -> None:
         """Count what became of a call that JAX would have traced."""
         self._ledger.count_trace(outcome)

@@ -116,6 +116,11 @@ class Ledger:
             self._fresh[_module_name(function)] += 1
             self._seconds["tracing"] += seconds
 
+    @property
+    def requests(self) -> int:
+        """How many requests were recorded so far."""
+        return self._numbers["requests"]
+
     def events(self) -> list[Event]:
         """The events so far, oldest first."""
         with self._lock:

@@ -44,6 +44,8 @@ logger = logging.getLogger("rewarm")
 # proof is a week old.
 _EACH_UNTIL = 16
 _EVERY = 4
+# How many starts in a row may go by without a proof: so many for each proof there was, within bounds.
+_UNPROVED_EACH, _UNPROVED = 4, 32
 _OLD = 7 * 24 * 3600.0
 
 _SHOWN = 3
@@ -174,8 +176,9 @@ class _Function:
         except Exception as error:  # noqa: BLE001 - the program runs whatever happens here
             one, why, rules = None, (f"its records cannot be read: {error}",), None
         state = State() if one is None else records.state(one.record)
-        # Where its proofs were void each time (its guards do not hold in another thread) it is traced now and then.
-        if one is not None and state.may_skip and state.starts <= _EVERY:
+        # Where no proof comes out (the program ends before, or its guards do not hold in another thread) it is traced
+        # now and then.
+        if one is not None and state.may_skip and state.starts <= _unproved(state.proved):
             if one.record.id in self._served:
                 return self._served[one.record.id]
             try:
@@ -315,7 +318,7 @@ class _Function:
                 self._struck(records, record, state)
             session.count_trace(f"proof {verdict}")
 
-        prover.prove(Proof(record.name, record.key, holds, trace, done))
+        prover.prove(Proof(record.name, record.key, session.requests, holds, trace, done))
 
     def _abstract(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments without their data, which the program may give away, change or want back."""
@@ -372,6 +375,10 @@ def _session_of_a_first_call() -> Session | None:
     with contextlib.suppress(Exception):  # the call says what is wrong
         jax.devices()
     return activation.session()
+
+
+def _unproved(proved: int) -> int:
+    return min(_UNPROVED_EACH * max(proved, 1), _UNPROVED)
 
 
 def _is_due(state: State) -> bool:

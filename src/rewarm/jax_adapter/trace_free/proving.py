@@ -3,6 +3,10 @@
 Not promised: that a proof ends before the program does, or that a wrong program is found before it has run. A proof
 runs the user's function once more, in another thread: what it prints or counts while it is traced happens then.
 
+The program has its start to itself: a proof waits until it has asked for no program for half as long as its start took
+up to then, for one second at least and for thirty at most. So a program that ends a moment after it has started is not
+proved, and says so by its count of such starts (`records.py`).
+
 A thread that traces starves one that dispatches steps, since each hand-over of Python's lock takes a switch interval.
 So the proof works for `_WORK` and sleeps for `_REST` in turns, by a profile function, which is its thread's alone. What
 cannot be divided are single calls of C++, of some milliseconds each.
@@ -35,8 +39,13 @@ logger = logging.getLogger("rewarm")
 _WORK = 0.002
 _REST = 0.010
 _AT_END = 2.0
-# The program has its first steps to itself.
-_FIRST = 1.0
+# How long no program must have been asked for: a share of the time up to the last one, in bounds of seconds.
+_REST_SHARE = 0.5
+_LEAST_REST, _MOST_REST = 1.0, 30.0
+_LOOK = 0.1
+
+# As good as when the process began: this is imported with the first function of `rewarm.jit`.
+_BEGAN = time.monotonic()
 
 EQUAL, DIFFERENT, VOID = "equal", "different", "void"
 
@@ -47,6 +56,7 @@ class Proof(NamedTuple):
     Attributes:
       name: of the function, for people.
       key: what the call is believed to come to.
+      requests: how many programs the process has asked for so far.
       holds: whether all that the trace depended on is still as it was.
       trace: the call, traced: its key, or `None`.
       done: hears what came of it: `EQUAL`, `DIFFERENT` or `VOID`.
@@ -54,6 +64,7 @@ class Proof(NamedTuple):
 
     name: str
     key: str
+    requests: Callable[[], int]
     holds: Callable[[], bool]
     trace: Callable[[], str | None]
     done: Callable[[str], object]
@@ -61,6 +72,10 @@ class Proof(NamedTuple):
 
 class _Broken(BaseException):
     pass
+
+
+def _rest(start: float) -> float:
+    return min(max(start * _REST_SHARE, _LEAST_REST), _MOST_REST)
 
 
 class Prover:
@@ -76,12 +91,14 @@ class Prover:
         self._thread: threading.Thread | None = None
         self._ends = False
         self._times: dict[str, float] = {}
+        self._last = time.monotonic()  # when a program was asked for last, as far as was seen
 
     def prove(self, proof: Proof) -> None:
         """Have a call proved, some time."""
         with self._lock:
             if self._ends:
                 return
+            self._last = time.monotonic()
             self._wanted.put(proof)
             if self._thread is None:
                 # MLIR's passes are recursive: a thread's default stack is a quarter of the main one's.
@@ -118,20 +135,22 @@ class Prover:
 
     def _work(self) -> None:
         with contextlib.suppress(_Broken):
-            self._sleep(_FIRST)
             while not self._ends:
                 try:
                     proof = self._wanted.get(timeout=0.2)
                 except queue.Empty:
                     continue
+                self._wait_for_rest(proof.requests)
                 self._prove(proof)
 
-    def _sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
+    def _wait_for_rest(self, requests: Callable[[], int]) -> None:
+        seen = requests()
+        while time.monotonic() < self._last + _rest(self._last - _BEGAN):
             if self._ends:
                 raise _Broken
-            time.sleep(min(left, 0.1))
+            time.sleep(_LOOK)
+            if (now := requests()) != seen:
+                seen, self._last = now, time.monotonic()
 
     def _prove(self, proof: Proof) -> None:
         verdict = VOID
