@@ -1,6 +1,7 @@
 """A start on a fresh machine whose 300 entries lie in an object store 20 ms and 80 ms away.
 
-    python benchmarks/remote.py [--rounds N] [--slow-rounds N] [--round-trips 0.02 0.08] [--programs N] [--json FILE]
+    python benchmarks/remote.py [--rounds N] [--slow-rounds N] [--round-trips 0.02 0.08] [--programs N]
+                                [--turned-on environment|first-line] [--json FILE]
 
 The program compiles 300 small functions one after the other, on CPU (`programs/_many_functions.py`). Each run is a
 whole fresh process with an empty cache directory, timed from its start to its exit. In every round the contestants run
@@ -14,6 +15,10 @@ rounds:
 * disk-new: rewarm, and all entries in the local directory already; none of them has run on this machine yet, which is
   what a fresh machine has in common with it: first loads and first runs are watched. No remote is set.
 * disk: as disk-new, and all have run before.
+
+rewarm is on in one of two ways. `environment`: by its variables alone, so it begins when JAX makes its first backend,
+after all imports. `first-line`: by `import rewarm; rewarm.enable()` as the program's first line, so that what runs
+ahead has the time of the imports too. All contestants of rewarm have the same.
 
 The store is `rclone serve s3` on 127.0.0.1, behind a proxy that adds the round trip to each request, and one more to
 each new connection (`_object_store.py`). Entries are signed, as they are by default: one key, which the fresh machine
@@ -71,9 +76,10 @@ class World:
       scratch: where everything lies.
       port: of the store, without a way to it.
       programs: how many functions the program has.
+      first_line: rewarm is turned on by the program's first line, not by the environment alone.
     """
 
-    def __init__(self, scratch: Path, port: int, programs: int) -> None:
+    def __init__(self, scratch: Path, port: int, programs: int, *, first_line: bool) -> None:
         self._scratch = scratch
         self._arguments = [str(programs)]
         self._port = port
@@ -83,6 +89,11 @@ class World:
         self._scripts = {name: scratch / name for name in ("planned.py", "unplanned.py")}
         for script in self._scripts.values():
             shutil.copy(PROGRAM, script)
+        self._plain = scratch / "plain.py"
+        shutil.copy(PROGRAM, self._plain)
+        if first_line:
+            for script in self._scripts.values():
+                script.write_text(_turned_on(script.read_text()))
         shutil.copy(PROGRAM.parent / "_result.py", scratch / "_result.py")
 
     def fill(self, contestants: Sequence[str]) -> None:
@@ -128,6 +139,8 @@ class World:
             settings["REWARM_DIR"] = str(directory)
         if contestant in (WITHOUT, WITH):
             settings["REWARM_REMOTE"] = remote(port, "rewarm", write=write)
+        if contestant in (NONE, NATIVE):
+            return run_program(self._plain, settings, self._arguments)
         script = self._scripts["planned.py" if contestant == WITH else "unplanned.py"]
         return run_program(script, settings, self._arguments)
 
@@ -142,6 +155,14 @@ class World:
         found = said["hits"] if said else run.record["events"].get("cache_hits", 0)
         if found != hits:
             raise BenchmarkError(f"{found} hits in place of {hits}:\n{run.output}\n{json.dumps(said)}")
+
+
+def _turned_on(source: str) -> str:
+    """A script whose first line turns rewarm on."""
+    before, future, after = source.partition("from __future__ import annotations\n")
+    if not future:
+        raise BenchmarkError("the program has no place for a first line")
+    return f"{before}{future}import rewarm; rewarm.enable()\n{after}"
 
 
 @dataclass
@@ -210,11 +231,13 @@ def judge(rows: Rows, round_trips: list[float]) -> dict[str, float]:
 
 
 @contextmanager
-def filled_store(scratch: Path, programs: int, contestants: list[str]) -> Iterator[tuple[World, ObjectStore]]:
+def filled_store(
+    scratch: Path, programs: int, contestants: list[str], *, first_line: bool = False
+) -> Iterator[tuple[World, ObjectStore]]:
     """A store with the entries of every contestant."""
     (scratch / "server").mkdir()
     with ObjectStore.running(scratch / "server") as store:
-        world = World(scratch, store.port, programs)
+        world = World(scratch, store.port, programs, first_line=first_line)
         world.fill(contestants)
         yield world, store
 
@@ -235,13 +258,18 @@ def main() -> int:
     parser.add_argument("--round-trips", type=float, nargs="+", default=[0.02, 0.08], help="seconds")
     parser.add_argument("--programs", type=int, default=300)
     parser.add_argument("--contestants", default="", help="default: all; the bound needs with-plan and disk")
+    parser.add_argument("--turned-on", choices=("environment", "first-line"), default="environment")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     chosen = arguments.contestants.split(",") if arguments.contestants else contestants_here()
     contestants = [one for one in contestants_here() if one in chosen]
     machine, versions = describe_machine(), package_versions(PACKAGES)
     print(f"{machine}\n{versions}\nload before: {os.getloadavg()[0]:.1f}", flush=True)
-    with scratch_directory() as scratch, filled_store(scratch, arguments.programs, contestants) as (world, store):
+    first_line = arguments.turned_on == "first-line"
+    with (
+        scratch_directory() as scratch,
+        filled_store(scratch, arguments.programs, contestants, first_line=first_line) as (world, store),
+    ):
         rows = measure(world, store, contestants, arguments.round_trips, arguments.rounds, arguments.slow_rounds)
     print_table(rows)
     ratios = judge(rows, arguments.round_trips) if {WITH, DISK} <= set(contestants) else {}

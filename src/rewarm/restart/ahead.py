@@ -144,7 +144,7 @@ class Ahead:
         self._instead: dict[Way, Way] = {}
         self._read = read
         self._loader = loader
-        self._changed = threading.Condition()
+        self._renew_lock()
         self._began = self._asked = time.monotonic()
         self._is_ready = False
         self._has_begun = False
@@ -155,8 +155,15 @@ class Ahead:
         _all.add(self)
 
     def _renew(self) -> None:
-        self._changed = threading.Condition()
+        self._renew_lock()
         self._items, self._closed = {}, True
+
+    def _renew_lock(self) -> None:
+        # Two conditions under one lock: a thread that is woken for nothing takes Python's lock from the program, which
+        # asks for hundreds of entries one after the other.
+        self._lock = threading.Lock()
+        self._more = threading.Condition(self._lock)  # there may be something to do for the threads
+        self._done = threading.Condition(self._lock)  # a step is done, for those who ask
 
     def begin(self) -> None:
         """Start the threads; where none can be started, nothing is done ahead."""
@@ -165,7 +172,7 @@ class Ahead:
 
     def offer(self, loads: Iterable[Load]) -> None:
         """The program is likely to want these as well. Those that are known already are passed over."""
-        with self._changed:
+        with self._lock:
             new = {load.key: _Item(load) for load in loads if not (self._closed or load.key in self._items)}
             if not new:
                 return
@@ -173,11 +180,11 @@ class Ahead:
             self._unread += new.values()
             self._left += len(new)
             self._asked = time.monotonic()
-            self._changed.notify_all()
+            self._more.notify(len(new))
         self._start()
 
     def _start(self) -> None:
-        with self._changed:
+        with self._lock:
             most = min(_THREADS, max(2, _cores()), self._left) if self._has_begun and not self._closed else 0
             missing = max(0, most - self._threads)
             self._threads += missing
@@ -185,7 +192,7 @@ class Ahead:
             try:
                 threading.Thread(target=self._work, name="rewarm-ahead", daemon=True).start()
             except (RuntimeError, MemoryError):  # too many threads, or the program ends (Python 3.12)
-                with self._changed:
+                with self._lock:
                     self._threads -= missing - number
                 return
 
@@ -194,17 +201,16 @@ class Ahead:
 
         `way`: how the program wants it loaded; `None` for a way that nobody else can take.
         """
-        with self._changed:
+        with self._lock:
             self._asked = time.monotonic()
             item = self._items.get(key)
             if item is None and not self._closed:
                 self._items[key] = _Item(Load(key, None, 0), _Step.GONE)  # whoever asked has it
             if item is None or item.step is _Step.GONE:
                 return None
-            self._changed.wait_for(lambda: item.step is not _Step.BUSY, _UNDER_WAY)
+            self._done.wait_for(lambda: item.step is not _Step.BUSY, _UNDER_WAY)
             opened, executable = item.opened, item.executable
             self._end(item)
-            self._changed.notify_all()
         if opened is None:
             return None
         wanted = way()
@@ -217,38 +223,48 @@ class Ahead:
             if not item.recorded and opened.way is not None and wanted is not None:
                 self._learn(opened.way, wanted)
             return Loaded(opened, None)
-        with self._changed:
+        with self._lock:
             self.counts["used"] += 1
         return Loaded(opened, executable)
 
     def _learn(self, said: Way, wanted: Way) -> None:
         """The program wants otherwise what this entry said: the others that say the same are likely to be, too."""
-        with self._changed:
+        with self._lock:
             self._instead[said] = wanted
 
     def close(self) -> None:
         """Begin nothing more, and drop what was not asked for."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._unread.clear()
             self._unloaded.clear()
             for item in self._items.values():
                 if item.step not in (_Step.BUSY, _Step.GONE):
                     self._end(item)
-            self._changed.notify_all()
+            self._more.notify_all()
 
     def _end(self, item: _Item) -> None:
         """It is asked for, or of no use: nothing of it stays here. Under the lock."""
         if item.step is not _Step.GONE:
             self._go(item, _Step.GONE)
             self._left -= 1
+            if self._left == 0:
+                self._more.notify_all()
         item.opened = item.executable = None
 
     def _go(self, item: _Item, step: _Step) -> None:
+        full = self._full()
         for one, sign in ((item.step, -1), (step, 1)):
             if one in self._held:
                 self._held[one] += sign * item.size
         item.step = step
+        if full - self._full():
+            self._more.notify_all()
+
+    def _full(self) -> set[_Step]:
+        """Of what as much is held as may be, and more."""
+        bounds = {_Step.READ: _READ_BYTES, _Step.LOADED: _LOADED_BYTES}
+        return {step for step, bound in bounds.items() if self._held[step] > bound}
 
     # -- in threads --------------------------------------------------------------------------------------------
 
@@ -260,16 +276,16 @@ class Ahead:
 
     def _next(self) -> _Item | None:
         """What to do next; `None` when there is no more. Loading goes first: it is what takes long."""
-        with self._changed:
+        with self._lock:
             while not (self._closed or self._is_over()):
                 self._is_ready = self._is_ready or self._loader.is_ready()
                 item = self._next_of(self._unloaded) if self._may_load() else None
-                if item is None and self._held[_Step.READ] <= _READ_BYTES:
+                if item is None and _Step.READ not in self._full():
                     item = self._next_of(self._unread)
                 if item is not None:
                     self._go(item, _Step.BUSY)
                     return item
-                self._changed.wait(self._pause())
+                self._more.wait(self._pause())
             self._threads -= 1
             nobody_asks = self._left > 0
         if nobody_asks:
@@ -283,7 +299,7 @@ class Ahead:
         return None
 
     def _may_load(self) -> bool:
-        return self._is_ready and self._held[_Step.LOADED] <= _LOADED_BYTES
+        return self._is_ready and _Step.LOADED not in self._full()
 
     def _is_over(self) -> bool:
         """Whether nothing is left to be done, or nobody asks."""
@@ -296,7 +312,7 @@ class Ahead:
 
     def _was_read(self, item: _Item, opened: Opened | None) -> bool:
         """Keep what was read; returns whether this thread is to load it at once."""
-        with self._changed:
+        with self._lock:
             item.opened = opened
             self.counts["read"] += opened is not None
             if opened is None and item.step is not _Step.GONE:
@@ -311,18 +327,18 @@ class Ahead:
                 self._go(item, _Step.READ)
                 if item.way is not None:
                     self._unloaded.append(item)
-            self._changed.notify_all()
+            self._done.notify_all()
             return False
 
     def _was_loaded(self, item: _Item, executable: Any | None) -> None:
-        with self._changed:
+        with self._lock:
             self.counts["loaded"] += executable is not None
             if self._closed or item.step is _Step.GONE:
                 self._end(item)
             else:
                 item.executable = executable
                 self._go(item, _Step.LOADED)
-            self._changed.notify_all()
+            self._done.notify_all()
 
     def _opened(self, key: str) -> Opened | None:
         try:
@@ -332,7 +348,7 @@ class Ahead:
             return None
 
     def _executable(self, item: _Item) -> Any | None:
-        with self._changed:
+        with self._lock:
             opened, way = item.opened, item.way
             if opened is None or way is None:  # nobody waited for longer
                 return None
