@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-import time
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
