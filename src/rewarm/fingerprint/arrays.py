@@ -40,6 +40,15 @@ def describe_numpy(value: Any, context: Context) -> Node | None:
     return _dtype(value) if issubclass(kind, dtype) else None
 
 
+def is_numpy(kind: type) -> bool:
+    """Whether instances of this class are arrays, scalars or dtypes."""
+    numpy: Any = sys.modules.get("numpy")
+    try:
+        return numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic, numpy.dtype))
+    except AttributeError:  # numpy is being imported, or is another thing of that name
+        return False
+
+
 def size_of(value: Any) -> int:
     """Bytes that describing this value would read."""
     numpy: Any = sys.modules.get("numpy")

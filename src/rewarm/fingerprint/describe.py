@@ -5,11 +5,12 @@ Not promised: an answer. What no rule knows is refused.
 
 from __future__ import annotations
 
+import functools
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from rewarm.fingerprint.allowed import CLOCK_READS, HOPELESS, NAMING, PATH_READS
-from rewarm.fingerprint.arrays import describe_numpy
+from rewarm.fingerprint.arrays import describe_numpy, is_numpy
 from rewarm.fingerprint.classes import describe_class, dictionary, is_of_c, layout, state
 from rewarm.fingerprint.code import SETS
 from rewarm.fingerprint.digest import frame, text, texts
@@ -57,8 +58,12 @@ def describe(value: Any, context: Context) -> Node:  # noqa: PLR0911 - one line 
 
 
 def _builtin(kind: type, content: Content, *, lasting: bool) -> Node:
-    name = f"{kind.__module__}.{kind.__name__}"
-    return Node(name, content.own, content.edges, lasting=lasting, unordered=content.unordered)
+    return Node(_name_of(kind), content.own, content.edges, lasting, unordered=content.unordered)
+
+
+@functools.cache
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 def _class(value: Any, context: Context) -> Node:
@@ -89,7 +94,7 @@ def _c_function(value: Any, context: Context) -> Node:
 def _reduced(value: object, kind: type, context: Context) -> Node | None:
     if not context.reducers:
         return None
-    known = context.of_class("reduced", kind, lambda one: next((c for c in one.__mro__ if c in context.reducers), None))
+    known = context.reduced_as(kind)
     if known is None:
         return None
     plain = context.reducers[known](value)
@@ -102,6 +107,8 @@ def _reduced(value: object, kind: type, context: Context) -> Node | None:
 
 
 def _instance(value: object, kind: type, context: Context) -> Node:
+    if context.of_class("plain", kind, lambda one: _is_plain(one, context)):
+        return _state_and_class(value, kind, context)
     rule = by_name(kind)
     if rule is not None:
         content = rule(value)
@@ -121,6 +128,18 @@ def _instance(value: object, kind: type, context: Context) -> Node:
     if kind.__base__ is tuple and hasattr(kind, "n_sequence_fields"):  # sys.version_info and its like
         return Node("structure", text(f"{kind.__module__}.{kind.__name__}"), (("fields", value.__reduce__()[1]),))
     return _state_and_class(value, kind, context)
+
+
+def _is_plain(kind: type, context: Context) -> bool:
+    """Whether instances of a class are what their attributes hold, as those of nearly all classes are."""
+    return not (
+        by_name(kind) is not None
+        or context.of_class("hopeless", kind, _hopeless) is not None
+        or is_numpy(kind)
+        or named_class(kind, context) is not None
+        or context.of_class("of C", kind, is_of_c)
+        or (kind.__base__ is tuple and hasattr(kind, "n_sequence_fields"))
+    )
 
 
 def _hopeless(kind: type) -> str | None:

@@ -9,10 +9,13 @@ version is the first thing that is hashed.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 import sys
+from collections.abc import Callable
 from types import EllipsisType, NoneType, NotImplementedType
+from typing import Any
 
 # Bump when the same value is to give another digest: a rule, an order or a tag changed.
 FINGERPRINT_SCHEMA = 1
@@ -40,6 +43,7 @@ def said_text(value: object) -> bytes:
     return text(_ADDRESS.sub("", value)) if type(value) is str else b""
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def texts(values: tuple[str, ...]) -> bytes:
     """Strings as one field."""
     return frame(*(text(value) for value in values))
@@ -61,22 +65,31 @@ def imaginary(value: complex) -> bytes:
 
 
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
-_SINGLE = {NoneType: b"N", EllipsisType: b".", NotImplementedType: b"!"}
+# Longer strings are not kept, in characters.
+_SHORT = 80
 
 
-def scalar(value: object) -> bytes | None:  # noqa: PLR0911 - one line per type
+@functools.lru_cache(maxsize=1 << 13)
+def _string(value: str) -> bytes:
+    # Names of attributes and types come again and again.
+    data = text(value)
+    return b"".join((b"s", _LENGTH(len(data)), data))
+
+
+_SCALARS: dict[type, Callable[[Any], bytes]] = {
+    str: lambda value: _string(value) if len(value) <= _SHORT else b"s" + frame(text(value)),
+    int: lambda value: b"i" + frame(integer(value)),
+    bool: lambda value: b"T" if value else b"F",
+    float: lambda value: b"f" + floating(value),
+    bytes: lambda value: b"b" + frame(value),
+    complex: lambda value: b"c" + imaginary(value),
+    NoneType: lambda _: b"N",
+    EllipsisType: lambda _: b".",
+    NotImplementedType: lambda _: b"!",
+}
+
+
+def scalar(value: object) -> bytes | None:
     """The bytes of a value of exactly a plain immutable type, or `None` for every other value."""
-    kind = type(value)
-    if kind is str:
-        return b"s" + frame(text(value))  # type: ignore[arg-type]
-    if kind is int:
-        return b"i" + frame(integer(value))  # type: ignore[arg-type]
-    if kind is bool:
-        return b"T" if value else b"F"
-    if kind is float:
-        return b"f" + floating(value)  # type: ignore[arg-type]
-    if kind is bytes:
-        return b"b" + frame(value)  # type: ignore[arg-type]
-    if kind is complex:
-        return b"c" + imaginary(value)  # type: ignore[arg-type]
-    return _SINGLE.get(kind)
+    made = _SCALARS.get(type(value))
+    return None if made is None else made(value)

@@ -114,12 +114,21 @@ class Context:
         self.idle = False
         # By what was asked and the id of a class, which is kept so that nobody else has its id.
         self._known: dict[tuple[str, int], tuple[type, Any]] = {}
+        self._reduced: dict[int, tuple[type, type | None]] = {}
 
     def of_class(self, what: str, cls: type, find: Callable[[type], Any]) -> Any:
         """What is found of a class, asked once in a walk."""
         known = self._known.get((what, id(cls)))
         if known is None:
             known = self._known[what, id(cls)] = (cls, find(cls))
+        return known[1]
+
+    def reduced_as(self, cls: type) -> type | None:
+        """The nearest class above, or this one, that has a reducer; asked once in a walk."""
+        known = self._reduced.get(id(cls))
+        if known is None:
+            found = next((base for base in cls.__mro__ if base in self.reducers), None)
+            known = self._reduced[id(cls)] = (cls, found)
         return known[1]
 
     def fresh(self) -> Context:

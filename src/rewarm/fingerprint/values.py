@@ -35,8 +35,14 @@ class Content(NamedTuple):
     unordered: bool = False
 
 
+_ITEMS = tuple(f"item {index}" for index in range(64))
+
+
 def _items(values: Any) -> Edges:
-    return tuple((f"item {index}", value) for index, value in enumerate(values))
+    found = tuple(values)
+    if len(found) <= len(_ITEMS):
+        return tuple(zip(_ITEMS, found, strict=False))
+    return tuple((f"item {index}", value) for index, value in enumerate(found))
 
 
 def _pairs(pairs: Any) -> Edges:

@@ -18,10 +18,12 @@ The walk keeps its own stack, so that depth is not bounded by Python's.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import struct
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from rewarm.errors import NotFingerprintableError
 from rewarm.fingerprint.allowed import CLOCK_READS, IMPURE, NAMING, PATH_READS, REFLECTION
@@ -43,6 +45,9 @@ _SHORT = 80
 _ORDERED = (bool, int, float, complex)
 # Strings that name an attribute count as a reading of it: they may reach `getattr`.
 _TELLING = frozenset().union(*IMPURE.values(), NAMING, PATH_READS, CLOCK_READS)
+_TOLD = _TELLING | REFLECTION
+
+_LENGTH = struct.Struct("<Q").pack
 
 Path = tuple[Any, str]  # the path so far (or None) and one more step
 
@@ -90,13 +95,9 @@ class _Part:
         self.hash = hashlib.sha256()
 
 
-class _Step(NamedTuple):
-    """One object to visit: how it was reached, into which part it goes, and whether it starts its own."""
-
-    value: object
-    path: Path
-    part: _Part
-    captured: bool
+# One object to visit: the object, how it was reached, into which part it goes, and whether it starts its own. A plain
+# tuple, since there are tens of thousands.
+_Step = tuple[object, Path, _Part, bool]
 
 
 class Walk:
@@ -122,7 +123,7 @@ class Walk:
         Raises:
           NotFingerprintableError: something on the way has none.
         """
-        self._stack.append(_Step(root, path, self._part(path, None), False))
+        self._stack.append((root, path, self._part(path, None), False))
         self._run()
         clash = self._context.contradiction()
         if clash is not None:
@@ -143,7 +144,8 @@ class Walk:
             except RefusedError as refusal:
                 if not self._context.idle:
                     raise _error(step, refusal) from refusal.__cause__
-                step.part.hash.update(b"X" + frame(text(type(step.value).__name__)))
+                value, _, part, _ = step
+                part.hash.update(b"X" + frame(text(type(value).__name__)))
 
     @property
     def unordered(self) -> bool:
@@ -178,13 +180,14 @@ class Walk:
 
     def _open(self, step: _Step, is_part: bool) -> _Part:
         """The part that an object is written into: its own, if it starts one."""
-        if not step.captured and not (is_part and step.part.nodes):
-            return step.part
-        step.part.hash.update(b"P")
-        return self._part(step.path, step.part)
+        _, path, part, captured = step
+        if not captured and not (is_part and part.nodes):
+            return part
+        part.hash.update(b"P")
+        return self._part(path, part)
 
     def _visit(self, step: _Step) -> None:
-        value = step.value
+        value, path, into, _ = step
         plain = scalar(value)
         if plain is not None:
             self._write_scalar(step, plain)
@@ -192,7 +195,7 @@ class Walk:
         known = self._seen.get(id(value))
         if known is not None:
             self._budget.spend(0)
-            step.part.hash.update(known[1])
+            into.hash.update(known[1])
             return
         self._budget.spend(size_of(value))
         node = _describe(value, self._context)
@@ -200,24 +203,39 @@ class Walk:
         edges = self._sorted(value, node, step) if node.unordered else node.edges
         part = self._open(step, node.is_part)
         if node.lasting:
-            reference = b"R" + integer_pair(part.index, part.nodes)
-            self._seen[id(value)] = (value, reference)
-        part.note = part.note or (node.note if not part.nodes else "")
-        part.kind = part.kind or type(value).__name__
-        if node.is_part and not part.nodes and type(value) is FunctionType:
-            part.code = value.__code__
+            self._seen[id(value)] = (value, b"R" + integer_pair(part.index, part.nodes))
+        if not part.nodes:
+            self._begin(part, value, node)
         part.nodes += 1
-        part.hash.update(frame(node.kind.encode(), node.own) + len(edges).to_bytes(8, "little"))
-        path = step.path
-        steps = [_Step(inner, (path, label), part, node.captures) for label, inner in edges]
+        part.hash.update(b"".join((_kind(node.kind), _LENGTH(len(node.own)), node.own, _LENGTH(len(edges)))))
         if node.later and not self._context.idle:
-            self._later += steps
-        else:
-            self._stack += reversed(steps)
+            self._later += [(inner, (path, label), part, node.captures) for label, inner in edges]
+        elif edges:
+            first = 0 if node.captures else self._write_leading(edges, part)
+            rest = reversed(edges[first:])
+            self._stack += [(inner, (path, label), part, node.captures) for label, inner in rest]
+
+    def _begin(self, part: _Part, value: object, node: Node) -> None:
+        part.note = part.note or node.note
+        part.kind = part.kind or type(value).__name__
+        if node.is_part and type(value) is FunctionType:
+            part.code = value.__code__
+
+    def _write_leading(self, edges: tuple[Edge, ...], part: _Part) -> int:
+        """Write the plain values among the edges that come before all others, and return how many they are: what is
+        first on the stack would be written at once anyway."""
+        for number, (_, value) in enumerate(edges):
+            plain = scalar(value)
+            if plain is None or (type(value) is str and value in _TOLD):
+                return number
+            self._budget.spend(len(plain))
+            part.nodes += 1
+            part.hash.update(plain)
+        return len(edges)
 
     def _write_scalar(self, step: _Step, plain: bytes) -> None:
         self._budget.spend(len(plain))
-        value = step.value
+        value = step[0]
         if type(value) is str and value in REFLECTION and not self._context.idle:
             raise RefusedError(f"a name, {value}, behind which anything can be")
         if type(value) is str and value in _TELLING and not self._context.idle:
@@ -248,11 +266,16 @@ class Walk:
             key = scalar(edge[1])
             if key is None:
                 inner = Walk(self._context.fresh(), self._budget, self._nested + 1, ordering)
-                key = inner.digest(edge[1], (step.path, edge[0]))
+                key = inner.digest(edge[1], (step[1], edge[0]))
             if key in found:
                 raise RefusedError("two of its elements are alike but not the same")
             found[key] = edge
         return tuple(found[key] for key in sorted(found))
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _kind(kind: str) -> bytes:
+    return frame(kind.encode())
 
 
 def _describe(value: object, context: Context) -> Node:
@@ -268,8 +291,10 @@ def _describe(value: object, context: Context) -> Node:
 
 
 def _error(step: _Step, refusal: RefusedError) -> NotFingerprintableError:
-    path = (step.path, refusal.label) if refusal.label else step.path
-    return NotFingerprintableError(render(path), refusal.found or _found(step.value), refusal.reason)
+    value, path, _, _ = step
+    if refusal.label:
+        path = (path, refusal.label)
+    return NotFingerprintableError(render(path), refusal.found or _found(value), refusal.reason)
 
 
 def _found(value: object) -> str:
