@@ -158,7 +158,13 @@ def leaf_of(value: Any) -> Leaf | None:
     placed = ""
     if isinstance(value, jax.Array) and getattr(value, "_committed", False):
         placed = f"{_sharding_text(value)} {_layout_text(value)}"
-    return Leaf(f"{aval!r} {aval.dtype!s} weak={aval.weak_type} {getattr(aval, 'sharding', None)!r}", placed)
+    return Leaf(_aval_text(aval), placed)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _aval_text(aval: Any) -> str:
+    # A model has hundreds of leaves of a few shapes, and JAX takes 20 us for the text of each.
+    return f"{aval!r} {aval.dtype!s} weak={aval.weak_type} {getattr(aval, 'sharding', None)!r}"
 
 
 def _sharding_text(value: Any) -> str:
