@@ -22,7 +22,18 @@ import builtins
 import functools
 import sys
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, NamedTuple
 
 from rewarm.fingerprint.code import code_facts
@@ -34,6 +45,12 @@ from rewarm.guards.seen import Ran, Seen
 # How many calls deep the code is followed that a kept trace stands for.
 _LEVELS = 8
 MISSING: Any = type("Missing", (), {})()
+# What stands around no Python function: values, and what C gives a class. They are asked first, since there are many.
+_BARE = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset}
+    | {MemberDescriptorType, GetSetDescriptorType, WrapperDescriptorType, MethodDescriptorType}
+    | {ClassMethodDescriptorType}
+)
 # What a module has without having been written.
 _OF_MODULES = frozenset({"__name__", "__doc__", "__file__", "__spec__", "__loader__", "__path__", "__package__"})
 
@@ -287,6 +304,8 @@ def is_anchored(module: str, qualname: str) -> bool:
     if at is MISSING:
         return False
     file = getattr(home, "__file__", None)
+    if type(at) is FunctionType and at.__code__.co_qualname == qualname and at.__code__.co_filename == file:
+        return True  # nearly all: the rest is slower
     return any(code.co_qualname == qualname and _is_of(code, file) for code in codes_of(at))
 
 
@@ -331,6 +350,8 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
 
 
 def _wrapped(value: Any) -> Any:
+    if type(value) in _BARE:
+        return MISSING
     for name in ("__wrapped__", "func", "fun"):
         try:
             return object.__getattribute__(value, name)
@@ -346,6 +367,8 @@ def origin_of(value: Any) -> str | None:
     kind = type(value)
     if kind is FunctionType:
         return _origin_of_code(value.__code__)
+    if kind in _BARE:
+        return None
     if issubclass(kind, type):
         return f"class {value.__module__}.{value.__qualname__}"
     if kind is BuiltinFunctionType:
