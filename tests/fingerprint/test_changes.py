@@ -382,6 +382,7 @@ LONG = "def root(x):\n    y = x + 1\n    return y\n"
 SAME = [
     ("lines before", LONG, "\n\n# a comment\n\n" + LONG),
     ("lines between", LONG, "def root(x):\n    y = x + 1\n\n    # a comment\n    return y\n"),
+    ("a docstring", "def root(x):\n    return x, None, 2.5", 'def root(x):\n    "one"\n    return x, None, 2.5'),
     ("another docstring", 'def root(x):\n    "one"\n    return x', 'def root(x):\n    "two, longer"\n    return x'),
     ("another docstring of a class", 'class A:\n    "one"\nroot = A()', 'class A:\n    "two, longer"\nroot = A()'),
     ("another name", "def root(x): return x", "def another(x): return x\nroot = another"),

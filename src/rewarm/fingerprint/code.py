@@ -1,7 +1,7 @@
 """One code object: a digest of what it does, and what it reads from outside.
 
 Not promised: that two spellings of one computation agree. Bytecode counts as the compiler wrote it; moving lines,
-comments and the text of a docstring do not change it, and breaking an expression over lines differently may.
+comments and docstrings do not change it, and breaking an expression over lines differently may.
 
 Modules are the reason for looking at instructions at all: a global that holds a module is followed only along the
 attributes that the code names, so every use of a name is kept as a chain: `np.linalg.norm(x)` reads `np` with the
@@ -23,8 +23,9 @@ from rewarm.fingerprint.digest import frame, integer, scalar, texts
 Chain = tuple[str, ...]
 
 _WHOLE: frozenset[Chain] = frozenset({()})
-# Set where a function has a docstring, from 3.13 on: the docstring does not count, nor does having one.
+# Set where a function has a docstring, from 3.13 on; that does not count.
 _HAS_DOCSTRING = 0x4000000
+_LOADS_CONSTANT = frozenset(dis.hasconst)
 _FORMATS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"})
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _CELL_LOADS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
@@ -280,23 +281,34 @@ class _Reading:
     def _digest(self) -> bytes:
         code = self.code
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~_HAS_DOCSTRING)
-        # co_code is never the specialised form, which depends on what ran before.
-        body = frame(code.co_code, self._constants()) if not self._knows_its_line() else self._without_line()
         fields = frame(
             b"code",
-            body,
+            self._body(),
             code.co_exceptiontable,
             frame(*(integer(count) for count in counts)),
             texts(code.co_names),
             texts(code.co_varnames),
             texts(code.co_freevars),
             texts(code.co_cellvars),
-            b"doc" if self.docstring else b"",
         )
         return hashlib.sha256(fields).digest()
 
-    def _constants(self) -> bytes:
-        return _constant(self.code.co_consts[1:] if self.docstring else self.code.co_consts)
+    def _body(self) -> bytes:
+        """Instructions, and the constants in the order in which they load them: the number of a constant depends on
+        whether there is a docstring."""
+        if self._knows_its_line():
+            return self._without_line()
+        code = self.code.co_code  # never the specialised form, which depends on what ran before
+        body, constants, high = bytearray(code), list[bytes](), 0
+        for at in range(0, len(code), 2):
+            op, arg = code[at], high | code[at + 1]
+            high = arg << 8 if op == dis.EXTENDED_ARG else 0
+            if op in _LOADS_CONSTANT:
+                constants.append(_constant(self.code.co_consts[arg]))
+                body[at + 1] = 0
+            elif op == dis.EXTENDED_ARG and _is_of_constant(code, at):
+                body[at : at + 2] = b"\0\0"
+        return frame(bytes(body), *constants)
 
     def _knows_its_line(self) -> bool:
         """Whether this is the body of a class, which from 3.13 on holds the number of its line."""
@@ -315,6 +327,13 @@ class _Reading:
             else:
                 fields += (one.opname.encode(), integer(one.arg or 0))
         return frame(*fields)
+
+
+def _is_of_constant(code: bytes, at: int) -> bool:
+    """Whether the instruction that this is the beginning of loads a constant."""
+    while code[at] == dis.EXTENDED_ARG:
+        at += 2
+    return code[at] in _LOADS_CONSTANT
 
 
 def _steps(code: CodeType) -> Iterator[_Step]:

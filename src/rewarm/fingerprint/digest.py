@@ -18,7 +18,7 @@ from types import EllipsisType, NoneType, NotImplementedType
 from typing import Any
 
 # Bump when the same value is to give another digest: a rule, an order or a tag changed.
-FINGERPRINT_SCHEMA = 1
+FINGERPRINT_SCHEMA = 2
 
 PYTHON = "{} {} {}".format(
     sys.implementation.name, sys.implementation.cache_tag, ".".join(str(part) for part in sys.version_info)
