@@ -12,6 +12,7 @@ three with `rewarm.jit`, which skips a trace only after another process has prov
 * ahead-early: `rewarm.enable(load_ahead="early")` as the program's first line, so that it begins before the imports.
 * jit: as ahead-early, and `jax.jit` is `rewarm.jit` for everything that is imported after that.
 * limit: what no start can do without (`programs/_limit.py`): import JAX, load in parallel, run each executable once.
+* limit-imports: the same, and what the program itself imports, which rewarm cannot make faster.
 
 The programs are those of `warm_start.py`, and the transformer with 12 and 24 layers and two steps
 (`programs/_transformer_layers.py`).
@@ -42,17 +43,31 @@ from _processes import (
 )
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-NATIVE, REWARM, AHEAD, EARLY, JIT, LIMIT = CONTESTANTS = ("native", "rewarm", "ahead", "ahead-early", "jit", "limit")
+NATIVE, REWARM, AHEAD, EARLY, JIT, LIMIT, IMPORTS = CONTESTANTS = (
+    "native",
+    "rewarm",
+    "ahead",
+    "ahead-early",
+    "jit",
+    "limit",
+    "limit-imports",
+)
+IMPORTED = {
+    "transformer_step": ("pydoc_data.topics", "flax.linen", "optax", "flax.training.train_state"),
+    "numpyro_nuts": ("numpyro", "numpyro.infer"),
+    "mjx_step": ("mujoco", "mujoco.mjx"),
+}
 PACKAGES = ("jax", "jaxlib", "rewarm", "numpy", "flax", "optax", "numpyro", "mujoco-mjx")
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program and its arguments."""
+    """A program, its arguments, and what it imports beside JAX."""
 
     name: str
     script: Path
     arguments: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
 
 @dataclass
@@ -83,7 +98,7 @@ class Restarts:
     def measure(self, rounds: int) -> None:
         """Fill the directories, and run all rounds."""
         for name in CONTESTANTS:
-            for _ in range({JIT: 3, LIMIT: 0}.get(name, 2)):
+            for _ in range({JIT: 3, LIMIT: 0, IMPORTS: 0}.get(name, 2)):
                 self._run(name)
         for number in range(rounds):
             for name in rotated(CONTESTANTS, number):
@@ -105,8 +120,9 @@ class Restarts:
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                 "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             }
-        if name == LIMIT:
-            return run_program(PROGRAMS / "_limit.py", {}, (str(self._scratch / EARLY),))
+        if name in (LIMIT, IMPORTS):
+            modules = self.program.imports if name == IMPORTS else ()
+            return run_program(PROGRAMS / "_limit.py", {}, (str(self._scratch / EARLY), *modules))
         script = {EARLY: self._early, JIT: self._jit}.get(name, self.program.script)
         run = run_program(script, settings, self.program.arguments)
         self._result = self._result or run.result
@@ -116,7 +132,7 @@ class Restarts:
 
     def _check(self, name: str, run: Run) -> None:
         stats = run.record["rewarm"]
-        if name == LIMIT:
+        if name in (LIMIT, IMPORTS):
             missed = 0
         elif name == NATIVE:
             missed = run.record["compile_calls"] - run.record["events"].get("cache_hits", 0)
@@ -131,16 +147,17 @@ class Restarts:
         """The table, for people."""
         lines = [
             f"\n{self.program.name}",
-            "| contestant | wall s | 95 % of medians | cpu s | loaded ahead | not traced | over native | over limit |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            "| contestant | wall s | 95 % of medians | cpu s | loaded ahead | not traced | over native | over limit "
+            "| over limit-imports |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         ]
         for name, row in self.rows.items():
             wall, cpu = Spread.of(row.seconds), Spread.of(row.cpu_seconds)
-            ratio, limit = self.ratio(name, NATIVE), self.ratio(name, LIMIT)
+            ratio, limit, imports = (self.ratio(name, other) for other in (NATIVE, LIMIT, IMPORTS))
             lines.append(
                 f"| {name} | {wall.median:.2f} | {wall.low:.2f}-{wall.high:.2f} | {cpu.median:.2f} "
                 f"| {row.used} | {row.skipped} | {ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f}) "
-                f"| {limit.median:.2f} |"
+                f"| {limit.median:.2f} | {imports.median:.2f} |"
             )
         seconds = sum(sum(row.seconds) for row in self.rows.values())
         foreign = sum(sum(row.foreign_cpu_seconds) for row in self.rows.values()) / seconds
@@ -166,9 +183,9 @@ def _launcher(program: Program, first: str) -> str:
 
 def programs(names: Sequence[str], layers: Sequence[int]) -> list[Program]:
     """The programs of these names, and the transformer with so many layers."""
-    real = [Program(name, PROGRAMS / f"{name}.py") for name in names]
-    deep = PROGRAMS / "_transformer_layers.py"
-    return [*real, *(Program(f"transformer_{count}_layers", deep, (str(count),)) for count in layers)]
+    real = [Program(name, PROGRAMS / f"{name}.py", (), IMPORTED.get(name, ())) for name in names]
+    deep, imports = PROGRAMS / "_transformer_layers.py", IMPORTED["transformer_step"]
+    return [*real, *(Program(f"transformer_{count}_layers", deep, (str(count),), imports) for count in layers)]
 
 
 def main() -> int:

@@ -13,11 +13,16 @@ The program runs as `__main__`, in this process, with its own arguments. At exit
 from __future__ import annotations
 
 import atexit
+import importlib.abc
+import importlib.util
 import json
 import runpy
 import sys
 from collections import Counter
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 COMPILE_CALL = "/jax/core/compile/backend_compile_duration"
@@ -35,12 +40,15 @@ class Recorder:
         self._backend: str | None = None
 
     def start(self) -> None:
-        """Begins to listen; to be called before anything imports JAX.
+        """Begins to listen once the program imports JAX; to be called before anything does.
 
         Exit handlers run last in, first out: registered before those of JAX and of rewarm, this one runs
         after them, so that what they still do as the process exits is counted as well.
         """
         atexit.register(self._write)
+        sys.meta_path.insert(0, _AfterImport("jax", self._listen))
+
+    def _listen(self) -> None:
         import jax.monitoring
 
         jax.monitoring.register_event_listener(self._on_event)
@@ -66,6 +74,29 @@ class Recorder:
             "rewarm": _rewarm_stats(),
         }
         self._path.write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Acts when a module has been imported, at the moment at which the program imports it and not before."""
+
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        self._name = name
+        self._act = act
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_act(module: ModuleType) -> None:
+                execute(module)
+                self._act()
+
+            spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec
 
 
 def _default_backend() -> str:

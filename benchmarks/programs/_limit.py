@@ -1,14 +1,16 @@
 """The bare limit of a start: import JAX, load a program's executables in parallel, and run each of them once.
 
-    python _limit.py DIRECTORY
+    python _limit.py DIRECTORY [MODULE ...]
 
 DIRECTORY is a cache directory of rewarm that starts of one program have filled. What they loaded is read and loaded in
 threads, as soon as there is a client, and run once on zeros in its order. Nothing of the program itself runs: no
-imports of its own, no tracing, no checks, no steps beyond the first.
+tracing, no checks, no steps beyond the first; and no imports of its own, but for the modules that are named, which are
+imported while executables are loaded.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -49,7 +51,10 @@ def main() -> None:
 
     ran = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for executable, arguments in pool.map(load, record.loads):
+        loading = pool.map(load, record.loads)
+        for module in sys.argv[2:]:
+            importlib.import_module(module)
+        for executable, arguments in loading:
             given = [jax.device_put(np.zeros(one.shape, _TYPES[one.kind])) for one in arguments]
             try:
                 results = executable.execute_sharded(given)
