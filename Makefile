@@ -5,6 +5,7 @@
 #   make test        lint, types and all tests, on this machine's Python and the newest JAX it allows
 #
 #   make demo-prewarm  the cache filled for this CPU from a process that runs nothing, and then used
+#   make docs        the documentation site, into site/, with warnings as errors
 #   make contract    the seam's tests on each supported JAX that this machine's Pythons allow
 #   make campaign    the slow fault campaigns
 #   make clean       remove the environments
@@ -16,7 +17,7 @@ CAMPAIGN ?= campaign
 JAX ?= jax>=0.9,<0.13
 PIP = -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-prewarm test contract campaign cuda-compiler tpu-compiler clean
+.PHONY: demo demo-prewarm test docs contract campaign cuda-compiler tpu-compiler clean
 
 demo: .venv/demo/ready
 	.venv/demo/bin/python examples/demo.py
@@ -42,6 +43,9 @@ tpu-compiler: .venv/test/ready
 campaign: .venv/test/ready cuda-compiler tpu-compiler
 	.venv/test/bin/python -m pytest -n 2 -m "$(CAMPAIGN)"
 
+docs: .venv/docs/ready
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/python -m mkdocs build --strict --clean
+
 contract:
 	sh tools/contract
 
@@ -53,6 +57,12 @@ contract:
 .venv/test/ready: pyproject.toml
 	sh tools/make-environment .venv/test "$(PYTHON)"
 	.venv/test/bin/python $(PIP) -e ".[test,dev,servers]" "$(JAX)"
+	touch $@
+
+# It needs no JAX: the pages are made of the source.
+.venv/docs/ready: pyproject.toml
+	sh tools/make-environment .venv/docs "$(PYTHON)"
+	.venv/docs/bin/python $(PIP) -e ".[docs]"
 	touch $@
 
 clean:

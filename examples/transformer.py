@@ -1,5 +1,7 @@
 """Trains a small causal transformer language model, byte by byte, on English text.
 
+    REWARM_DIR=~/.cache/demo REWARM_STATS=1 python examples/transformer.py      # run it twice
+
 An ordinary JAX program: flax for the model, optax for the optimiser, one jitted training step. The text is
 the language reference that Python itself ships, so there is nothing to download. The losses are printed with
 all of their digits and the final parameters as a digest, so that two runs can be compared bit by bit.

@@ -47,6 +47,9 @@ VARIABLES = {
     "autotune_incomplete": "REWARM_AUTOTUNE_INCOMPLETE",
     "autotune_lock": "REWARM_AUTOTUNE_LOCK",
     "autotune_lock_policy": "REWARM_AUTOTUNE_LOCK_POLICY",
+    "tuned_options": "REWARM_TUNED_OPTIONS",
+    "untuned": "REWARM_UNTUNED",
+    "summary": "REWARM_SUMMARY",
 }
 TRUTH = ("metadata_in_key", "check_contents", "strict", "explain", "shared", "autotune")
 TRUE_WORDS = ("1", "true", "True", "TRUE", "yes", "on", " On ")
@@ -116,6 +119,12 @@ GOOD_TEXTS: list[tuple[str, str, Any]] = [
     ("autotune_lock", "none", Path()),
     ("autotune_lock_policy", "error", "error"),
     ("autotune_lock_policy", "warn", "warn"),
+    ("tuned_options", "0", False),
+    ("tuned_options", "1", True),
+    ("untuned", "error", "error"),
+    ("untuned", "default", "default"),
+    ("summary", "1", True),
+    ("summary", "off", False),
 ]
 GOOD_VALUES: list[tuple[str, Any, Any]] = [
     *GOOD_TEXTS,
@@ -252,6 +261,9 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("autotune_incomplete", "ignore"),
     ("autotune_lock", "s3://bucket/x.lock"),
     ("autotune_lock_policy", "ignore"),
+    ("tuned_options", "perhaps"),
+    ("untuned", "nearest"),
+    ("summary", "perhaps"),
 ]
 
 
@@ -378,7 +390,8 @@ def test_every_known_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in settings.VARIABLES:
         monkeypatch.setenv(name, "1")
     assert settings.unknown_variables() == []
-    assert set(VARIABLES.values()) | {"REWARM", "REWARM_STATS"} == set(settings.VARIABLES)
+    watching = {"REWARM_METRICS_TEXTFILE", "REWARM_METRICS_SECONDS", "REWARM_OPENTELEMETRY", "REWARM_LOG"}
+    assert set(VARIABLES.values()) | {"REWARM", "REWARM_STATS"} | watching == set(settings.VARIABLES)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -35,9 +35,22 @@ raises `rewarm.TraceMismatchError`, and the function is traced from then on. The
 depends on is held inside of Python, of its library or of C code, and reached by a function that says nothing of it.
 
 **What neither finds until a proof has run.** The same {proof}, in a program that ends before its proof does, at a start
-that is not proved (after sixteen proofs only every fourth is), and for up to five starts where proofs are void, as what
-the function reads belongs to the calling thread: see [without-a-trace.md](without-a-trace.md). And whatever is like
-them and is not in this table: the guards know what was thought of.
+that is not proved (after sixteen proofs only every fourth is), and for five starts in a row (more, once it has been
+proved more often) where proofs are void, as what the function reads belongs to the calling thread: see
+[without-a-trace.md](without-a-trace.md). And whatever is like them and is not in this table: the guards know what was
+thought of.
+
+**How far the guards look into a library.** What a variable of an installed library holds counts if code of the library
+that ran names it: with up to 2,000 values (lists and dictionaries of nothing but plain values: 100,000), 40 levels
+deep, arrays of up to 32 MiB by all of their bytes, larger ones by 65,536 of their elements (of JAX's, by type and
+shape). Of what is beyond that, how long it is counts, and of objects that are written in C and not known, their type.
+A number as large as an address counts by nothing: it may be the number of an object. Where one item changes while the
+function is traced, such as a counter, the others count; where items come or go, as in a cache, the whole does not.
+
+**What a function must not change.** A function that changes the process while it is traced is always traced, as a start
+without a trace would leave the process as it was: the section below names what is known. What cannot be told is a
+counter or an attribute that code sets in a module of a library's or of Python's, and a setting that is set to what it
+was at the time. What is put back, as by `with numpy.errstate(...)`, is no change.
 
 Of {same} edits and surroundings that change nothing, {skipped} are started without a trace; {retraced} are traced
 again, and the last column says why.

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
         NotCacheableError,
         RewarmError,
         SettingError,
+        SpaceError,
         StoreError,
         TraceMismatchError,
         UnsupportedJaxError,
+        UntunedError,
     )
     from rewarm.jax_adapter.programs import Program
+    from rewarm.jax_adapter.tuner.api import Tuned
     from rewarm.ledger import Event, Seconds, Stats
     from rewarm.ledger.explanation import Change, Explanation, Finding
+    from rewarm.tunables.spaces import Range
 
 __version__ = "0.1.0"
 
@@ -39,13 +43,17 @@ __all__ = [
     "Finding",
     "NotCacheableError",
     "Program",
+    "Range",
     "RewarmError",
     "Seconds",
     "SettingError",
+    "SpaceError",
     "Stats",
     "StoreError",
     "TraceMismatchError",
+    "Tuned",
     "UnsupportedJaxError",
+    "UntunedError",
     "__version__",
     "abstract",
     "disable",
@@ -55,6 +63,9 @@ __all__ = [
     "key_of",
     "recorded",
     "stats",
+    "tunable",
+    "tune",
+    "tune_options",
 ]
 
 
@@ -89,6 +100,9 @@ def enable(
     autotune_incomplete: str | None = None,
     autotune_lock: str | os.PathLike[str] | None = None,
     autotune_lock_policy: str | None = None,
+    tuned_options: bool | None = None,
+    untuned: str | None = None,
+    summary: bool | None = None,
 ) -> None:
     """Turn the cache on, or change its settings; both act at the next compile.
 
@@ -136,6 +150,10 @@ def enable(
       autotune_lock: a lock file (`rewarm autotune lock`): XLA has the results that it pins, and no others; "none" for
         none.
       autotune_lock_policy: what a fusion outside the lock is: "error" (the default) or "warn".
+      tuned_options: programs get the options of XLA that `rewarm.tune_options` found for them. Default yes.
+      untuned: what a call of a `rewarm.tunable` function is that nobody has tuned here: "default" (its default is used
+        and said; the default) or "error".
+      summary: one line on standard error at the end of the program says what was saved. Default no.
 
     Raises:
       SettingError: a value cannot be used.
@@ -173,6 +191,9 @@ def enable(
         autotune_incomplete=autotune_incomplete,
         autotune_lock=autotune_lock,
         autotune_lock_policy=autotune_lock_policy,
+        tuned_options=tuned_options,
+        untuned=untuned,
+        summary=summary,
     )
 
 
@@ -217,7 +238,15 @@ def key_of(jitted: Any, *args: Any, **kwargs: Any) -> str:
     return find(jitted, *args, **kwargs)
 
 
-def jit(fun: Any = None, /, *, depends_on: Any = (), on_mismatch: str = "raise", **options: Any) -> Any:
+def jit(
+    fun: Any = None,
+    /,
+    *,
+    depends_on: Any = (),
+    on_mismatch: str = "raise",
+    proof: str = "beside",
+    **options: Any,
+) -> Any:
     """As `jax.jit`, and a start of the program does not trace what two earlier ones have traced to the same program.
 
     Not promised: that a trace is skipped, or that skipping it is sound beyond doubt: what a function reads while it is
@@ -229,20 +258,223 @@ def jit(fun: Any = None, /, *, depends_on: Any = (), on_mismatch: str = "raise",
       fun: the function; without one a decorator is returned.
       depends_on: objects that count beside what the function names, for reads that cannot be followed.
       on_mismatch: what the next call does after a proof has failed: "raise" (a `TraceMismatchError`) or "warn".
+      proof: where a start without a trace is proved: "beside" the program, in a thread (default), or "at the start",
+        by a trace of every few starts in front of everybody. A function that changes objects in passing which all
+        threads share, such as a stack of handlers, is proved at the start in either case, as far as that can be seen.
       **options: those of `jax.jit`: `static_argnums`, `donate_argnums`, `in_shardings`, and so on.
 
     Returns:
       What `jax.jit` returns, with its methods: `lower`, `trace`, `eval_shape`, `clear_cache`.
 
     Raises:
-      ValueError: `on_mismatch` is neither.
+      ValueError: `on_mismatch` or `proof` is none of these.
       Exception: what `jax.jit` raises.
     """
     from rewarm.jax_adapter.trace_free.jit import jit as make
 
     if fun is None:
-        return lambda fun: make(fun, depends_on=depends_on, on_mismatch=on_mismatch, options=options)
-    return make(fun, depends_on=depends_on, on_mismatch=on_mismatch, options=options)
+        return lambda fun: make(fun, depends_on=depends_on, on_mismatch=on_mismatch, proof=proof, options=options)
+    return make(fun, depends_on=depends_on, on_mismatch=on_mismatch, proof=proof, options=options)
+
+
+def tunable(
+    function: Any = None,
+    /,
+    *,
+    space: Any,
+    default: Any = None,
+    constraints: Any = None,
+    name: str | None = None,
+    nearest: bool = False,
+) -> Any:
+    """Have keyword parameters of a function chosen by what was tuned: `@rewarm.tunable(space={"block": [32, 64]})`.
+
+    Not promised: a good choice. What nobody has tuned on this device, with this compiler and these libraries, has the
+    default, and a line says so once; `rewarm.tune` tunes it. Inside of `jax.jit`, `vmap`, `grad` and `shard_map` the
+    choice is made while tracing, by the shapes and types that the function sees there, and is part of the program. JAX
+    keeps traces in memory, so a winner that is found later acts at the next trace, or at the next start. With rewarm
+    off it is the function with its default.
+
+    Args:
+      function: a function that JAX can trace, with a keyword parameter for each parameter of the space; without one a
+        decorator is returned.
+      space: parameter -> its values: a list of numbers, text, bools, `None` or functions (variants of the algorithm), a
+        mapping of labels to objects, `rewarm.Range(low, high, step=, log=)`, or a function of the abstract arguments
+        that gives one of these; or one function of the abstract arguments that gives all of it.
+      default: a value for each parameter; by default the first of each.
+      constraints: a function, or several, that take parameters and arguments by name and say whether they go together.
+      name: what its records go by. Default: module and name of the function.
+      nearest: untuned shapes get the winner of the nearest tuned ones, of the same types, device and compiler.
+
+    Returns:
+      A function with the same signature. A parameter of the space that a caller gives is used, once it was checked.
+
+    Raises:
+      SpaceError: the space cannot be used; the message names the parameter and the good values.
+      UntunedError (when called): nobody has tuned it, and `untuned` is "error".
+    """
+    from rewarm.jax_adapter.tuner.tunable import tunable as make
+
+    return make(function, space=space, default=default, constraints=constraints, name=name, nearest=nearest)
+
+
+def tune(
+    function: Any,
+    space: Any = None,
+    /,
+    *args: Any,
+    default: Any = None,
+    constraints: Any = None,
+    budget: float = 60.0,
+    trials: int | None = None,
+    tolerance: float | None = None,
+    inputs: Any = None,
+    confidence: float = 0.95,
+    effect: float = 0.01,
+    seed: int = 0,
+    strict: bool = False,
+    isolate: bool = True,
+    again: bool = False,
+    optimiser: str | None = None,
+    memory: int | None = None,
+    patience: float = 20.0,
+    progress: bool | None = None,
+    deadline: float | None = None,
+    name: str | None = None,
+    **kwargs: Any,
+) -> Tuned:
+    """Find what is fastest for these arguments on this device, and keep it: `rewarm.tune(f, None, x)` for a `tunable`.
+
+    Not promised: the best of a large space, or that a winner is faster on other values of the arguments. The default
+    stays unless another candidate gives the same results (within the tolerance, on two inputs) and is faster beyond
+    noise, in the search and once more beside the default in a fresh process. What is known already is not measured
+    again; a candidate that was added is measured alone. Candidates run in child processes, so one that crashes, hangs
+    or takes all memory ends there and is not tried again for 30 days; functions that cannot be imported (lambdas,
+    closures) run in this process, and the record is flagged "not isolated". With rewarm off nothing is kept.
+
+    Args:
+      function: a `rewarm.tunable`, or any function with keywords that JAX can trace.
+      space: as for `rewarm.tunable`; `None`: that of the tunable.
+      *args: the arguments: arrays, or `jax.ShapeDtypeStruct`, in whose place values are made (never zeros).
+      default, constraints: as for `rewarm.tunable`.
+      budget: seconds, all together. Default 60.
+      trials: how many candidates at most. Default: no bound.
+      tolerance: how far results may be from the default's, relative to the largest magnitude in them. Default: by type,
+        1e-4 for float32, 2e-2 for bfloat16 and so on; whole numbers must be equal.
+      inputs: a list of tuples of arguments to measure and compare on, instead of `args`.
+      confidence: with which a winner is faster. Default 0.95.
+      effect: the smallest difference that counts, relative. Default 0.01.
+      seed: of all that is drawn.
+      strict: a noisy session is refused (`NoisyError`) instead of flagged.
+      isolate: candidates run in child processes. Default yes.
+      again: measure what is known, too.
+      optimiser: "optuna": it proposes candidates in large spaces (`pip install 'rewarm[tune]'`).
+      memory: bytes that a child may take. Default: most of what is free.
+      patience: seconds that one call of a candidate may take.
+      progress: show what is done on standard error. Default: where that is a terminal.
+      deadline: in a job of several processes, seconds that the others wait for rank 0. Default: the budget.
+      name: as for `rewarm.tunable`.
+      **kwargs: named arguments of the function.
+
+    Returns:
+      `Tuned`: `winner`, `ratio`, `record`, `show()`.
+
+    Raises:
+      SpaceError: the space cannot be used.
+      DefaultFailedError (a RewarmError): the default itself cannot run.
+      NoisyError (a RewarmError): see `strict`.
+      KeyboardInterrupt: what was measured until then is kept.
+    """
+    from rewarm.jax_adapter.tuner.api import Options
+    from rewarm.jax_adapter.tuner.api import tune as run
+
+    options = Options(
+        budget=budget,
+        trials=trials,
+        tolerance=tolerance,
+        inputs=inputs,
+        confidence=confidence,
+        effect=effect,
+        seed=seed,
+        strict=strict,
+        isolate=isolate,
+        again=again,
+        optimiser=optimiser,
+        memory=memory,
+        patience=patience,
+        progress=progress,
+        deadline=deadline,
+    )
+    return run(function, space, args, kwargs, options, default=default, constraints=constraints, name=name)
+
+
+def tune_options(
+    jitted: Any,
+    /,
+    *args: Any,
+    space: Any = None,
+    numerics: bool = False,
+    budget: float = 120.0,
+    trials: int | None = None,
+    tolerance: float | None = None,
+    inputs: Any = None,
+    confidence: float = 0.95,
+    effect: float = 0.02,
+    seed: int = 0,
+    strict: bool = False,
+    isolate: bool = True,
+    again: bool = False,
+    optimiser: str | None = None,
+    memory: int | None = None,
+    patience: float = 60.0,
+    progress: bool | None = None,
+    deadline: float | None = None,
+    **kwargs: Any,
+) -> Tuned:
+    """Find options of XLA with which one program is faster on this device, and have later starts compile it with them.
+
+    Not promised: that any option helps. The winner is kept under the program's identity (the canonical program, device,
+    compiler, and all other options), so a changed program has its own options again. Later starts with rewarm on, of
+    any process, compile that program with them, and say so in events, statistics and the log; `rewarm.disable()`, the
+    setting `tuned_options=False` or `REWARM_TUNED_OPTIONS=0` is without.
+
+    What is not listed here (budget, trials, tolerance, inputs, confidence, effect, seed, strict, isolate, again,
+    optimiser, memory, patience, progress, deadline) is as for `rewarm.tune`.
+
+    Args:
+      jitted: what `jax.jit` returned.
+      *args: its arguments, as for `rewarm.tune`.
+      space: option -> values, such as `{"xla_cpu_prefer_vector_width": [128, 256]}`; `None` as a value leaves the
+        option away. Default: a short list for the platform, of options that do not change what is computed.
+      numerics: the default list also has options that may change results, such as fast mathematics.
+      **kwargs: named arguments.
+
+    Raises:
+      TypeError: `jitted` is not a jitted function.
+      NotCacheableError: the program has no identity.
+      SpaceError, DefaultFailedError, NoisyError, KeyboardInterrupt: as for `rewarm.tune`.
+    """
+    from rewarm.jax_adapter.tuner.api import Options
+    from rewarm.jax_adapter.tuner.options import tune_options as run
+
+    options = Options(
+        budget=budget,
+        trials=trials,
+        tolerance=tolerance,
+        inputs=inputs,
+        confidence=confidence,
+        effect=effect,
+        seed=seed,
+        strict=strict,
+        isolate=isolate,
+        again=again,
+        optimiser=optimiser,
+        memory=memory,
+        patience=patience,
+        progress=progress,
+        deadline=deadline,
+    )
+    return run(jitted, args, kwargs, options, space=space, numerics=numerics)
 
 
 def abstract(tree: Any, *, sharding: Any = None, mesh: Any = None) -> Any:
@@ -312,12 +544,30 @@ def recorded(
     )
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """What `%load_ext rewarm` calls: gives a notebook `%rewarm on`, `off`, `stats`, `events` and `explain`."""
+    from rewarm.notebook.magic import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """What `%unload_ext rewarm` calls; the cache stays as it is."""
+    from rewarm.notebook.magic import unload
+
+    unload(ipython)
+
+
 def __getattr__(name: str) -> Any:
     # Errors and records are imported when first named, so that `import rewarm` costs next to nothing.
     import importlib
 
     if name == "Program":
         return importlib.import_module("rewarm.jax_adapter.programs").Program
+    if name == "Range":
+        return importlib.import_module("rewarm.tunables.spaces").Range
+    if name == "Tuned":
+        return importlib.import_module("rewarm.jax_adapter.tuner.api").Tuned
     if name in {"Event", "Seconds", "Stats"}:
         return getattr(importlib.import_module("rewarm.ledger"), name)
     if name in {"Change", "Explanation", "Finding"}:

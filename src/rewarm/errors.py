@@ -87,6 +87,17 @@ class TraceMismatchError(RewarmError, RuntimeError):
     """
 
 
+class SpaceError(RewarmError, ValueError):
+    """A space of a tunable function, or a configuration of it, cannot be used; the message names the parameter.
+
+    Also for a default that the space lacks, and for a constraint that raises.
+    """
+
+
+class UntunedError(RewarmError, LookupError):
+    """A tunable function was called for arguments that nobody has tuned here, where that is not allowed."""
+
+
 class ContentsDifferError(RewarmError, RuntimeError):
     """A freshly compiled executable differs from the stored one of the same key (`check_contents`).
 

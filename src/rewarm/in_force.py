@@ -50,6 +50,9 @@ class Said(NamedTuple):
     autotune_incomplete: str | None = None
     autotune_lock: Path | None = None
     autotune_lock_policy: str | None = None
+    tuned_options: bool | None = None
+    untuned: str | None = None
+    summary: bool | None = None
 
 
 class HostOptions(NamedTuple):
@@ -102,6 +105,9 @@ class Settings(NamedTuple):
         is at hand: "refuse", "refresh" or "serve" (`autotune.states.Incomplete`).
       autotune_lock: a lock file, whose tuning is the only one; `None` for none.
       autotune_lock_policy: what a fusion outside the lock is: "error" or "warn".
+      tuned_options: programs get the options of XLA that `rewarm.tune_options` found for them.
+      untuned: what a call of a tunable function is that nobody has tuned here: "default" (its default) or "error".
+      summary: one line at the end of the program says what was saved.
     """
 
     directory: Path
@@ -134,6 +140,9 @@ class Settings(NamedTuple):
     autotune_incomplete: str = "refuse"
     autotune_lock: Path | None = None
     autotune_lock_policy: str = "error"
+    tuned_options: bool = True
+    untuned: str = "default"
+    summary: bool = False
 
     def without_secrets(self) -> dict[str, Any]:
         """By name, without what may hold a secret: for records that others may read."""
@@ -178,6 +187,9 @@ def resolve(said: Said, host: HostOptions) -> Settings:
         autotune_incomplete=_first(said.autotune_incomplete, "refuse"),
         autotune_lock=None if said.autotune_lock in (None, Path()) else said.autotune_lock,
         autotune_lock_policy=_first(said.autotune_lock_policy, "error"),
+        tuned_options=_first(said.tuned_options, True),
+        untuned=_first(said.untuned, "default"),
+        summary=_first(said.summary, False),
     )
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: XLA:GPU's tuning results, loaded before tests, dumped after them, and who tuned in between.
+"""The pytest plugin: XLA:GPU's tuning results, and winners of `rewarm.tune`, loaded before tests, dumped after them.
 
 Not promised: anything where JAX has compiled before pytest reads its options (another plugin that is loaded with `-p`
 and compiles while it is imported); XLA reads its flags once. Nor results of a program that a compilation cache served:
@@ -9,6 +9,10 @@ nothing else is imported and no hook stays.
 
     --rewarm-autotune-load FILE|DIR   results for XLA: files and folders of XLA's, lock files, cache directories
     --rewarm-autotune-dump FILE       what was loaded and what was tuned is added to this file at the end
+    --rewarm-tuned-dump FILE          winners of `rewarm.tune`, loaded and found, are added to this lock file
+    --rewarm-no-tuning                a call of a `rewarm.tunable` that nobody has tuned is an error
+
+A lock file that is loaded may have winners of `rewarm.tune`, too, and those are in force then (`tunables/in_tests.py`).
 
 Under pytest-xdist each worker has a place of its own and the controller gathers. A pytest that a test starts with these
 options has a run, a report and a dump of its own. Each of several machines that share
@@ -25,17 +29,21 @@ import pytest
 
 if TYPE_CHECKING:
     from rewarm.autotune.in_tests import Gathered, Run, Tuned
+    from rewarm.tunables.in_tests import Winners
 
 _LOAD, _DUMP = "--rewarm-autotune-load", "--rewarm-autotune-dump"
-_NAME = "rewarm-autotune"
+_DUMP_WINNERS, _STRICT = "--rewarm-tuned-dump", "--rewarm-no-tuning"
+_NAME, _WINNERS = "rewarm-autotune", "rewarm-winners"
 _SHOWN_TESTS, _SHOWN_FUSIONS, _SHOWN_LEFT_OUT = 50, 4, 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two options."""
-    group = parser.getgroup("rewarm", "XLA:GPU's tuning results")
+    """The options."""
+    group = parser.getgroup("rewarm", "XLA:GPU's tuning results, and winners of rewarm.tune")
     group.addoption(_LOAD, metavar="FILE|DIR", help="give XLA these tuning results, and say which tests tuned anyway")
     group.addoption(_DUMP, metavar="FILE", help="add what was loaded and what tests tuned to this file of XLA's")
+    group.addoption(_DUMP_WINNERS, metavar="FILE", help="add winners that were loaded and found to this lock file")
+    group.addoption(_STRICT, action="store_true", help="fail where a tunable function is called that nobody tuned")
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
@@ -46,8 +54,43 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """
     said = early_config.known_args_namespace
     load, dump = getattr(said, "rewarm_autotune_load", None), getattr(said, "rewarm_autotune_dump", None)
+    to, is_strict = getattr(said, "rewarm_tuned_dump", None), bool(getattr(said, "rewarm_no_tuning", False))
+    if load is not None or to is not None or is_strict:
+        winners = _winners(early_config, load, to, is_strict=is_strict)
+        early_config.pluginmanager.register(winners, _WINNERS)
+        # What has winners alone is none of XLA's business, which may not even be here.
+        load = None if winners.has_all_of_load else load
     if load is not None or dump is not None:
         early_config.pluginmanager.register(_begun(early_config, load, dump), _NAME)
+
+
+def _winners(config: pytest.Config, load: str | None, dump: str | None, *, is_strict: bool) -> _Winners:
+    from rewarm import settings
+    from rewarm.errors import RewarmError
+    from rewarm.tunables import in_tests
+
+    if dump is not None and not dump.strip():
+        raise pytest.UsageError(f"rewarm: {_DUMP_WINNERS}: expected a path after it, found an empty value")
+    environment = settings.child_environment(None, stats="")
+    try:
+        source = _path(config, load, environment, is_input=True) if load and load.strip() else None
+        target = _path(config, dump, environment, is_input=False) if dump else None
+        begun = in_tests.begun(
+            environment,
+            source,
+            target,
+            strict=is_strict,
+            is_worker=bool(_xdist(environment)),
+            is_said=settings.environment_mentions_rewarm(),
+        )
+    except (RewarmError, OSError) as wrong:
+        raise pytest.UsageError(f"rewarm: {wrong}") from None
+    config.add_cleanup(begun.end)
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    for name, value in begun.variables.items():
+        patch.setenv(name, value)
+    return _Winners(begun, source, target)
 
 
 def _begun(config: pytest.Config, load: str | None, dump: str | None) -> _Tuning:
@@ -99,8 +142,49 @@ def _path(config: pytest.Config, said: str, environment: dict[str, str], *, is_i
     return of_root if is_input and not path.exists() and of_root.exists() else path
 
 
+class _Winners:
+    """The hooks for winners of `rewarm.tune`."""
+
+    def __init__(self, winners: Winners, load: Path | None, dump: Path | None) -> None:
+        self._winners, self._load, self._dump = winners, load, dump
+        self._lines: list[str] = []
+
+    @property
+    def has_all_of_load(self) -> bool:
+        """Whether what is to be loaded is a lock file without a part of XLA's."""
+        return bool(self._winners.loaded) and not self._winners.load_has_more
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Dump, after the workers have ended. What was asked for and not done is no success."""
+        if self._dump is None or self._winners.is_worker:
+            return
+        from rewarm import settings
+        from rewarm.errors import RewarmError
+
+        try:
+            count, new = self._winners.dump(self._dump, settings.directory_of_command(None))
+        except (RewarmError, OSError) as wrong:
+            self._lines.append(f"no winners were dumped: {wrong}")
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            return
+        nothing = f"no test tuned a function: {self._dump} was not written"
+        self._lines.append(f"{self._dump} has {_many(count, 'winner')}, {new} of them tuned here" if count else nothing)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say what was loaded and dumped."""
+        loaded = len(self._winners.loaded)
+        lines = [f"{_many(loaded, 'winner')} loaded from {self._load}"] if loaded else []
+        if self._winners.is_worker or not (lines := lines + self._lines):
+            return
+        terminalreporter.write_sep("=", "rewarm: winners")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
 class _Tuning:
-    """The hooks of a run with one of the options."""
+    """The hooks of a run with one of the options of XLA's results."""
 
     def __init__(self, run: Run, load: Path | None, dump: Path | None, cache: str) -> None:
         self._run, self._load, self._dump, self._cache = run, load, dump, cache

@@ -132,6 +132,10 @@ def as_lock_policy(value: Any) -> str:
     return _one_of(value, _LOCK_POLICIES)
 
 
+def as_untuned(value: Any) -> str:
+    return _one_of(value, ("default", "error"))
+
+
 def _one_of(value: Any, words: tuple[str, ...]) -> str:
     text = str(value).strip().lower()
     if text not in words:

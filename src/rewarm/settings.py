@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewarm import setting_values as values
 from rewarm.errors import SettingError
@@ -59,11 +59,16 @@ _FORMS: Mapping[str, _Form] = {
     "autotune_incomplete": ("REWARM_AUTOTUNE_INCOMPLETE", values.as_incomplete, values.INCOMPLETE),
     "autotune_lock": ("REWARM_AUTOTUNE_LOCK", values.as_lock, "the path of a lock file, or none"),
     "autotune_lock_policy": ("REWARM_AUTOTUNE_LOCK_POLICY", values.as_lock_policy, "error or warn"),
+    "tuned_options": ("REWARM_TUNED_OPTIONS", values.as_bool, "true or false"),
+    "untuned": ("REWARM_UNTUNED", values.as_untuned, "default or error"),
+    "summary": ("REWARM_SUMMARY", values.as_bool, "true or false"),
 }
 
 _SWITCH = "REWARM"
 _STATS = "REWARM_STATS"
-VARIABLES: tuple[str, ...] = (_SWITCH, _STATS, *(variable for variable, _, _ in _FORMS.values()))
+# Who watches: read by `metrics/starting.py`, as texts.
+_WATCHING = ("REWARM_METRICS_TEXTFILE", "REWARM_METRICS_SECONDS", "REWARM_OPENTELEMETRY", "REWARM_LOG")
+VARIABLES: tuple[str, ...] = (_SWITCH, _STATS, *_WATCHING, *(variable for variable, _, _ in _FORMS.values()))
 
 
 def say(**arguments: Any) -> Said:
@@ -142,6 +147,16 @@ def stats_at_exit() -> str:
     return "" if word in values.FALSE else "json" if word == "json" else "text"
 
 
+def no_color() -> bool:
+    """Whether `NO_COLOR` asks for output without colours (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def watching() -> dict[str, str]:
+    """The variables that ask for metrics and structured logs, as they are set; mostly none is."""
+    return {name: text for name in _WATCHING if (text := os.environ.get(name, "").strip())}
+
+
 def secret_variables() -> frozenset[str]:
     """The `REWARM_*` variables whose values nothing which others may read shows."""
     from rewarm.in_force import MAY_BE_SECRET
@@ -177,7 +192,34 @@ def child_environment(directory: Path | None, stats: str, load_check: str | None
 
 def load_check_environment() -> dict[str, str]:
     """The environment of a child that loads entries: this one, without taking a GPU's memory for itself."""
-    return {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    kept = {name: value for name, value in os.environ.items() if name not in _WATCHING}
+    return {**kept, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+# What a process with candidates does not do for itself.
+_NOT_OF_CANDIDATES = (_STATS, "REWARM_SUMMARY", *_WATCHING, "REWARM_LOAD_CHECK", "REWARM_UNTUNED")
+
+
+def untuned_is_error(said_: Said | None) -> bool:
+    """Whether a tunable function that nobody has tuned for its arguments is an error, also while rewarm is off.
+
+    Raises:
+      SettingError: `REWARM_UNTUNED` cannot be used.
+    """
+    if said_ is not None:
+        return said_.untuned == "error"
+    text = os.environ.get("REWARM_UNTUNED")
+    return bool(text) and _parsed("REWARM_UNTUNED", text, _FORMS["untuned"]) == "error"
+
+
+def tuning_environment(directory: Path | None) -> dict[str, str]:
+    """The environment of a child in which candidates run: with the cache in this directory and without remotes; without
+    a cache where there is none. It takes no GPU's memory for itself."""
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_OF_CANDIDATES}
+    kept |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "REWARM_REMOTE": "none"}
+    if directory is None:
+        return {**kept, _SWITCH: "0"}
+    return {**kept, _SWITCH: "1", "REWARM_DIR": str(directory)}
 
 
 def directory_of_command(given: str | None) -> Path:
@@ -261,7 +303,8 @@ def xla_flags() -> str:
 
 
 # Variables that change from one start to the next and that no program decides anything by.
-_VOLATILE = ("PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "WINDOWID", "REWARM_STATS", "INVOCATION_ID")
+_VOLATILE = ("PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "WINDOWID", "REWARM_STATS", "REWARM_SUMMARY",
+    "INVOCATION_ID")  # fmt: skip
 _VOLATILE_KINDS = ("SSH_", "TERM_", "XDG_SESSION", "TMUX", "STY", "PYTEST_")
 
 # What launchers of several processes set, and JAX asks for in its own list of clusters.
@@ -274,6 +317,37 @@ _LAUNCHERS = ("JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", 
 def has_launcher() -> bool:
     """Whether the environment looks as if this process was one of several."""
     return any(name in os.environ for name in _LAUNCHERS)
+
+
+class Place(NamedTuple):
+    """Which of several processes a launcher made this one.
+
+    Attributes:
+      id: what the launcher calls all of them together.
+      rank: from 0.
+      ranks: how many there are.
+    """
+
+    id: str
+    rank: int
+    ranks: int
+
+
+# Of each launcher: what is one for all its processes, the rank, and how many there are.
+_RANKED = (
+    (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_PROCID", "SLURM_NTASKS"),
+    (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    (("MASTER_ADDR", "MASTER_PORT"), "RANK", "WORLD_SIZE"),
+)
+
+
+def launched_as() -> Place | None:
+    """What Slurm, Open MPI or torchrun say of this process; `None` where it is not one of several of theirs."""
+    for names, rank, ranks in _RANKED:
+        said = [os.environ.get(name, "") for name in (*names, rank, ranks)]
+        if all(said) and said[-1].isdecimal() and said[-2].isdecimal() and int(said[-1]) > 1:
+            return Place(".".join(said[:-2]), int(said[-2]), int(said[-1]))
+    return None
 
 
 def digest_of_environment() -> str:

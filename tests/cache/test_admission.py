@@ -66,6 +66,14 @@ def test_an_entry_that_is_slow_twice_is_dropped_and_not_stored_again(store: Loca
     assert store.get(key_of("first")) is not None
 
 
+def test_an_entry_that_spares_a_trace_as_well_is_no_loss(store: LocalStore) -> None:
+    for number in range(4):
+        desk = process(store)
+        assert desk.ask("step", load=slow_load, spares_trace=True) == b"STEP"
+        assert outcome(desk) == ("hit" if number else "miss", False, None)
+    assert store.get(key_of("step")) is not None
+
+
 def test_a_quick_load_is_never_held_against_an_entry(store: LocalStore) -> None:
     def compile_slowly() -> bytes:
         time.sleep(0.02)

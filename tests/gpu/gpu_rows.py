@@ -239,6 +239,48 @@ def changed_fusion(check: Check) -> Iterator[Row]:
     yield Row("after a change only what changed is tuned", bool(new) and new == expected and stayed, said)
 
 
+KERNEL = """
+import json, sys
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plt
+import rewarm
+
+def body(x, y, out):
+    out[...] = jnp.exp(x[...]) * y[...] + x[...]
+
+@rewarm.tunable(space={"block": [16, 128, 1024], "warps": [1, 4]}, default={"block": 16, "warps": 4})
+def fused(x, y, *, block, warps):
+    spec = pl.BlockSpec((block,), lambda i: (i,))
+    return pl.pallas_call(body, out_shape=x, grid=(x.size // block,), in_specs=[spec, spec], out_specs=spec,
+                          compiler_params=plt.CompilerParams(num_warps=warps))(x, y)
+
+if __name__ == "__main__":
+    described = jax.ShapeDtypeStruct((1 << 22,), jnp.float32)
+    tuned = rewarm.tune(fused, None, described, described, budget=25)
+    flags = list(tuned.record.flags)
+    failed = [[one.outcome, one.reason] for one in tuned.record.trials if not one.seconds and one.outcome != "timed"]
+    print(json.dumps({"winner": tuned.winner, "ratio": tuned.ratio, "measured": tuned.measured, "flags": flags,
+                      "failed": failed, "timer": tuned.record.environment["timer"], "kept": not tuned.not_kept}))
+"""
+
+
+def tuned_kernel(check: Check) -> Iterator[Row]:
+    """A kernel of Pallas is timed here, in children, and what won is there for the next process."""
+    name = "rewarm.tune times a Pallas kernel, and a second process has its winner"
+    if check.platform == "cpu":
+        yield Row(name, None, "Pallas compiles for Triton on GPUs alone")
+        return
+    (check.folder / "kernel.py").write_text(KERNEL)
+    settings = {"JAX_PLATFORMS": check.platform, "REWARM": "1", "REWARM_DIR": str(check.folder / "kernels")}
+    first, second = (
+        json.loads(check.execute([sys.executable, "kernel.py"], **settings).stdout.splitlines()[-1]) for _ in range(2)
+    )
+    holds = first["measured"] and first["kept"] and not second["measured"] and second["winner"] == first["winner"]
+    said = f"{first['winner']} {first['ratio']:.2f}x, {first['timer']}; {', '.join(first['flags']) or 'no flags'}"
+    yield Row(name, holds and not first["failed"], said + (f"; failed: {first['failed']}" if first["failed"] else ""))
+
+
 def empty_disk(check: Check) -> Iterator[Row]:
     """Another host, here an empty directory, gets the results from the remote and tunes nothing.
 
@@ -264,6 +306,7 @@ GROUPS: tuple[Callable[[Check], Iterator[Row]], ...] = (
     fresh_start,
     changed_fusion,
     empty_disk,
+    tuned_kernel,
 )
 
 READING = """
@@ -273,6 +316,7 @@ output of `rewarm autotune env --this-device`. "-": it could not be asked here, 
   folder, described  keys: where these fail, results made or checked without a GPU do not serve this one
   fresh start        an executable from the cache, loaded and run; the answer must be the same
   change, empty disk what a team shares: only what is new is ever tuned, and by one host
+  Pallas             `rewarm.tune` times a kernel's block sizes here, and a second process has the winner
 """
 
 

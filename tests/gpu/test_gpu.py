@@ -55,6 +55,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool | None]:
         "after a change only what changed is tuned",
         "an empty disk gets the results from the remote",
         "and XLA tunes nothing there",
+        "rewarm.tune times a Pallas kernel, and a second process has its winner",
     ],
 )
 def test_row(rows: dict[str, bool | None], name: str) -> None:

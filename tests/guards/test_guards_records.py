@@ -22,7 +22,7 @@ def mapping(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
 TEXTS = st.lists(TEXT, max_size=3)
 RECORDS = st.fixed_dictionaries(
     {
-        "format": st.just(1),
+        "format": st.just(2),
         "python": TEXT,
         "optimised": st.integers(0, 2),
         "seed": TEXT_OR_NONE,
@@ -32,7 +32,7 @@ RECORDS = st.fixed_dictionaries(
         "packages": mapping(st.tuples(TEXT, TEXTS).map(list)),
         "anchors": mapping(TEXTS),
         "origins": mapping(mapping(TEXT)),
-        "values": mapping(mapping(TEXT)),
+        "values": mapping(mapping(st.tuples(TEXT, TEXTS).map(list))),
         "classes": mapping(mapping(TEXT)),
         "environment": mapping(TEXT_OR_NONE),
         "files": mapping(TEXT_OR_NONE),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from soundness_case import SKIPPED, Case, case
+from soundness_held import FILES as HELD_FILES
+from soundness_held import HEAD as HELD_HEAD
 from soundness_jax import EQUINOX, FLAX, HAIKU, NNX, NUMPYRO, OPTAX
 
 _MAIN = """
@@ -316,5 +318,68 @@ SAME: list[Case] = [
         ("term =", "def idle(): return 1\nterm ="),
         env_b={"PYTHONHASHSEED": "4"},
         needs=("diffrax",),
+    ),
+    _kept(
+        "what a function sets it puts back: numpy.errstate, numpy.printoptions, warnings.catch_warnings",
+        """
+        import warnings
+        def f(x):
+            with np.errstate(divide='raise'), np.printoptions(precision=2), warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                return x + 1
+        """,
+        ("x + 1", "x + 1  # said"),
+    ),
+    _kept(
+        "a class is registered as a tree in the function, which makes it",
+        """
+        import dataclasses
+        def f(x):
+            @jax.tree_util.register_dataclass
+            @dataclasses.dataclass
+            class C:
+                a: object
+            return C(x).a + 1
+        """,
+        ("def f", "idle = 1\ndef f"),
+    ),
+    _kept(
+        "closures that were made before, kept in caches, lists and attributes",
+        """
+        import functools
+        @functools.lru_cache
+        def make(k):
+            def inner(a): return a * k
+            return inner
+        make(2.0)
+        KEPT = [lambda a, n=n: a * n for n in (1.0, 2.0)]
+        class M:
+            def __init__(self, k):
+                def inner(a): return a * k
+                self.g = inner
+                self.h = jax.jit(lambda a: a + k)
+        m = M(3.0)
+        def f(x): return make(2.0)(x) + KEPT[1](x) + m.g(x) + m.h(x)
+        """,
+        ("def f", "idle = 1\ndef f"),
+    ),
+    _kept(
+        "a counter in a dictionary of a library's",
+        HELD_HEAD + "def f(x): return lib.use_state(x)",
+        ("def f", "lib.STATE['calls'] = 7\ndef f"),
+        files=HELD_FILES,
+    ),
+    _kept(
+        "a function of a module of Python's that is there when it is asked for",
+        """
+        import concurrent.futures
+        import lineax as lx
+        def f(x):
+            matrix = lx.MatrixLinearOperator(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+            return lx.linear_solve(matrix, x, throw=False).value
+        ARGS = (np.ones(2, np.float32),)
+        """,
+        ("def f", "concurrent.futures.ThreadPoolExecutor\ndef f"),
+        needs=("lineax",),
     ),
 ]

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from soundness_case import Case
 from soundness_code import CODE
+from soundness_held import HELD
 from soundness_jax import JAX, LIBRARIES
 from soundness_outside import MODULES, OUTSIDE, PYTHON
+from soundness_places import PLACES
+from soundness_process import PROCESS
 from soundness_same import SAME
 from soundness_values import VALUES
 
@@ -20,5 +23,8 @@ CHANGES: dict[str, list[Case]] = {
     "State of Python and of its library": PYTHON,
     "JAX": JAX,
     "Libraries": LIBRARIES,
+    "What libraries hold": HELD,
+    "Places, tables and registries": PLACES,
+    "What a trace changes": PROCESS,
 }
 SAME_PROGRAM = SAME

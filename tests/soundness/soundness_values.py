@@ -457,20 +457,6 @@ VALUES: list[Case] = [
         expect=REFUSED,
     ),
     case(
-        "what JAX kept of a jitted function before a global was rebound",
-        """
-        K = 1.0
-        @jax.jit
-        def inner(x): return x * K
-        inner(np.ones(4, np.float32))
-        K = 2.0
-        def f(x): return inner(x)
-        """,
-        ("inner(np.ones(4, np.float32))\nK = 2.0\n", "K = 2.0\ninner(np.ones(4, np.float32))\n"),
-        expect=PROOF,
-        note="JAX keeps traces of jitted functions, and nobody can see from what time",
-    ),
-    case(
         "what a cached function kept before a global was rebound",
         """
         import functools

@@ -354,11 +354,11 @@ def test_a_row_written_by_another_during_an_eviction_is_counted_again(
 
     real, met = accounts.Accounts.remove_entry, []
 
-    def meet(self: accounts.Accounts, key: str) -> bool:
+    def meet(self: accounts.Accounts, key: str, size: int, why: str) -> bool:
         if not met:  # a peer without the lock puts right now
             met.append(key)
             LocalStore(root).put(key_in("aa", 500), b"y" * 7, seconds=1e6)
-        return real(self, key)
+        return real(self, key, size, why)
 
     monkeypatch.setattr(accounts.Accounts, "remove_entry", meet)
     store.put(key_in("aa", 100), b"x", seconds=1e6)

@@ -27,8 +27,8 @@ and nothing of the file is used then.
 
 Blocks are in the order of their fusions. Lines that begin with "#" and empty lines say nothing. Backslashes and what
 cannot be printed are escaped as in Python, so each value is one line. Every other line must be as `written` makes it,
-but for the blanks in a configuration: what people review is then what is used ("block_m: 0200" would be 128). Bump the
-number when a line changes its meaning.
+but for the blanks in a configuration: what people review is then what is used ("block_m: 0200" would be 128). Sections
+that follow (`lock_sections.py`) are others' and are left as they are. Bump the number when a line changes its meaning.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rewarm import lock_sections
 from rewarm.autotune.formats import files, keys, records, text
 from rewarm.autotune.formats.errors import TuningFormatError
 from rewarm.autotune.formats.findings import Place
@@ -48,7 +49,7 @@ from rewarm.autotune.formats.protobuf import message_class, module, pool
 from rewarm.autotune.lock import Lock, fusion_id, refused
 
 LARGEST = 64 << 20
-_FIRST = "rewarm-autotune-lock 1"
+_FIRST = lock_sections.FIRST
 _NOTE = "# Made by `rewarm autotune lock`. Review it like code; to change it, make it anew."
 _HEAD = ("device", "name", "cudnn", "cuda", "build", "family", "fusions")
 _MAY_LACK = frozenset({"name", "cudnn", "cuda"})
@@ -160,7 +161,7 @@ def parsed(data: bytes, path: Path) -> Lock:
       TuningFormatError: see `read`.
     """
     try:
-        lines = _Lines(data.decode(), path)
+        lines = _Lines(lock_sections.split(data.decode()).main, path)
     except UnicodeDecodeError as wrong:
         place = Place(str(path), line=data.count(b"\n", 0, wrong.start) + 1)
         raise refused(place, "UTF-8", f"byte {data[wrong.start]:#04x}") from None

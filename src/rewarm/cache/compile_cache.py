@@ -53,6 +53,7 @@ from rewarm.coordination import Flight, SingleFlight
 from rewarm.envelope import Header, seal
 from rewarm.errors import ContentsDifferError
 from rewarm.ledger import ALREADY_STORED, Event, Ledger, LoadCosts, RunWriter, Seconds
+from rewarm.ledger.events import Span
 from rewarm.policy import Thresholds
 from rewarm.store import Store
 
@@ -67,6 +68,9 @@ _PROGRAM_UP_TO = 8 << 20
 
 # Some 10,000 arguments; packed it is a tenth.
 _ARGUMENTS_UP_TO = 1 << 20
+
+# A step that took less, in seconds, is not written down by itself.
+_SHORTEST = 1e-6
 
 E = TypeVar("E")
 
@@ -508,18 +512,26 @@ class CompileCache:
             quarantined=trace.quarantined,
             dropped=trace.dropped,
             ahead=trace.ahead,
+            options=request.options,
             time=trace.started,
             explanation=trace.explanation,
+            spans=_rounded([*self._ledger.take_stages(request.program, trace.since), *trace.spans]),
         )
         if self._explainer is not None and outcome == "miss" and trace.not_stored != ALREADY_STORED:
             since = time.perf_counter()
             self._explainer.remember(request, event)
-            took = event.seconds.explain + time.perf_counter() - since
-            event = dataclasses.replace(event, seconds=dataclasses.replace(event.seconds, explain=took))
+            trace.timed("explain", since)
+            seconds = dataclasses.replace(event.seconds, explain=trace.seconds["explain"])
+            event = dataclasses.replace(event, seconds=seconds, spans=event.spans + _rounded(trace.spans[-1:]))
         self._ledger.record(event)
         if self._run is not None:
             self._run.event(event.as_dict())
         self._observer.finished(event)
+
+
+def _rounded(spans: list[Span]) -> tuple[Span, ...]:
+    """To microseconds; what took none is left out."""
+    return tuple([(step, round(began, 6), round(took, 6)) for step, began, took in spans if took >= _SHORTEST])
 
 
 def _size_of(request: Request[Any]) -> int:

@@ -121,6 +121,7 @@ class Finder:
         if ready is not None:
             found: Found | None = Found(ready.entry, ready.data, ready.raw, ready.executable)
             trace.bytes_read, trace.ahead = len(ready.data), "read" if ready.executable is None else "loaded"
+            trace.spans += ((step, began - trace.since, took) for step, began, took in ready.spans)
         else:
             found = self._read(key, trace)
         trace.timed("fetch", since)
@@ -207,7 +208,7 @@ class Finder:
         if not self._is_agreed(request, found, trace):
             return None
         flight.land(found.raw)
-        self._weigh(key, found.entry.header.compile_seconds, trace)
+        self._weigh(request, key, found.entry.header.compile_seconds, trace)
         if self._ahead is not None:
             self._ahead.note(key, request.way, len(found.raw))
         if request.tuned is not None:
@@ -271,13 +272,15 @@ class Finder:
         trace.tier = tier
         return executable
 
-    def _weigh(self, key: str, compile_seconds: float, trace: Trace) -> None:
-        """What the hit was worth; an entry that is a loss on this host is dropped."""
+    def _weigh(self, request: Request[E], key: str, compile_seconds: float, trace: Trace) -> None:
+        """What the hit was worth; an entry that is a loss on this host is dropped, unless it spares a trace as well."""
         took = trace.seconds["fetch"] + trace.seconds["load"]
         trace.seconds_saved = compile_seconds - took - trace.seconds.get("wait", 0.0)
         first, self._has_loaded = not self._has_loaded, True
         # The first load of a process pays for imports and for the runtime's pools.
         if first or trace.remote or self._costs is None or not policy.is_slow(compile_seconds, took):
+            return
+        if request.spares_trace:
             return
         if policy.is_a_loss(self._costs.note(key, took).times):
             try:

@@ -93,8 +93,10 @@ class Request(NamedTuple, Generic[E]):
       again: a copy of all that compiling it again takes, for another thread; `None` where nobody can.
       agreement: with the other processes of a program that several compile together; `None` for all others.
       turns: whether other processes may wait for the entry while one compiles.
+      spares_trace: whether a hit spares a trace as well (`rewarm.jit`), so that one which loads slowly is no loss.
       tuned: what the entry says of the tuning that it was compiled with; `None` for programs without any.
       beside: how many seconds of the compile were not for the executable; `None` for none.
+      options: what was added to the options that the program asked for, in words; "" for nothing.
     """
 
     program: str
@@ -113,8 +115,10 @@ class Request(NamedTuple, Generic[E]):
     place: Callable[[], Any] | None = None
     agreement: Agreement | None = None
     turns: bool = True
+    spares_trace: bool = False
     tuned: Tuned | None = None
     beside: Callable[[], float] | None = None
+    options: str = ""
 
     def way(self) -> Way | None:
         """How the program wants it loaded; `None` where only the program can."""
@@ -162,12 +166,14 @@ class Ready(NamedTuple):
       data: its bytes, as they lie in the store.
       raw: the bytes of its executable.
       executable: it, if it was loaded too, exactly as the request would; else `None`.
+      spans: what was done for it when, by `time.perf_counter`.
     """
 
     entry: Entry
     data: bytes
     raw: bytes
     executable: Any | None
+    spans: tuple[tuple[str, float, float], ...] = ()
 
 
 class Ahead(Protocol):

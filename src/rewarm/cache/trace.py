@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rewarm.ledger.events import Span
     from rewarm.ledger.explanation import Explanation
     from rewarm.restart import Way
 
@@ -15,7 +16,9 @@ class Trace:
 
     def __init__(self, key_seconds: float) -> None:
         self.started = time.time()
+        self.since = time.perf_counter()
         self.seconds: dict[str, float] = {"key": key_seconds}
+        self.spans: list[Span] = [("key", -key_seconds, key_seconds)]
         self.tier: str | None = None
         self.remote: str | None = None  # where the entry came from, when not from the local store
         self.reason: str | None = None
@@ -35,4 +38,5 @@ class Trace:
         """Add the time since `since` to a step; returns it, in seconds."""
         took = time.perf_counter() - since
         self.seconds[step] = self.seconds.get(step, 0.0) + took
+        self.spans.append((step, since - self.since, took))
         return took

@@ -21,6 +21,7 @@ _COMMANDS = {
     "run": "run a Python program with the cache on",
     "ls": "list the entries",
     "show": "show one entry: header, components, sizes, times",
+    "report": "show where the seconds of a start went, as one HTML file",
     "explain": "say why programs were compiled",
     "diff": "say how two entries differ",
     "stats": "sum up a cache directory, now or for all time",
@@ -34,8 +35,10 @@ _COMMANDS = {
     "prewarm": "fill the cache for machines that need not be here",
     "target": "list, show and capture machines to compile for",
     "autotune": "look after XLA:GPU's tuning results",
+    "tune": "look after what rewarm.tune has found, and tune from a shell",
     "bundle": "put entries into one file, or take them out of it",
     "doctor": "say whether caching would work here and now",
+    "completion": "print what makes a shell complete all of this",
 }
 
 
@@ -49,11 +52,25 @@ _COMMANDS = {
 )
 @click.version_option(package_name="rewarm", message="rewarm %(version)s")
 def group() -> None:
-    """A persistent compilation cache for JAX: run programs with it, and look after its directory."""
+    """A persistent compilation cache for JAX: run programs with it, and look after its directory.
+
+    \b
+    Start warm           rewarm run train.py
+    See what it saved    rewarm report --open
+    Ask why it missed    rewarm explain
+    Check the set-up     rewarm doctor -- train.py
+    See what is stored   rewarm ls --sort size
+    Make room            rewarm gc --max-size 5GiB --dry-run
+    Share with others    rewarm sync push --remote s3://bucket/cache
+    Fill it beforehand   rewarm prewarm plan.py:programs --target h100
+
+    Each command has --help; most have --json, and find the directory as a program does.
+    """
 
 
 def main() -> None:
     """The entry point of the command `rewarm`."""
+    from rewarm import settings
     from rewarm.errors import RewarmError, SettingError
 
     if sys.stdout is None:  # closed by whoever started this
@@ -63,7 +80,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        group.main(prog_name="rewarm")
+        group.main(prog_name="rewarm", color=False if settings.no_color() else None)
     except RewarmError as error:
         click.echo(f"Error: {_line(error)}", err=True)
         sys.exit(2 if isinstance(error, SettingError) else 1)

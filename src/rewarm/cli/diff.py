@@ -7,6 +7,7 @@ import dataclasses
 import click
 
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, the_one
+from rewarm.cli.completion import complete_key
 from rewarm.envelope import Entry
 from rewarm.explain.afterwards import entry
 from rewarm.explain.difference import compare_entries
@@ -15,8 +16,8 @@ from rewarm.store import LocalStore
 
 
 @click.command()
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", shell_complete=complete_key)
+@click.argument("after", shell_complete=complete_key)
 @directory_option
 @json_option
 def command(before: str, after: str, directory: str | None, as_json: bool) -> None:

@@ -50,15 +50,15 @@ def command(by: str | None, directory: str | None, as_json: bool) -> None:
     Kinds are: entries, quarantine, runs, explain (what explanations are made of), trials (of entries that are new to
     a host), costs (entries that load slower than they compile), leases (of compilations under way), plans (what to
     fetch ahead), loads (what to load ahead), traces (of functions of rewarm.jit), uploads (what is to go to remotes),
-    remotes (what they enforce), autotune (XLA:GPU's tuning results, as XLA reads them), temporary (what is being
-    written), books (sums, digests of libraries), and other, which is not rewarm's. Bytes are those of the files'
-    lengths.
+    remotes (what they enforce), autotune (XLA:GPU's tuning results, as XLA reads them), tuned (which entries hold
+    winners of rewarm.tune), temporary (what is being written), books (sums, digests of libraries), and other, which is
+    not rewarm's. Bytes are those of the files' lengths.
     """
     store = open_store(directory)
     wanted = (by,) if by is not None else ("kind", "program")
     tables: dict[str, list[_Row]] = {}
     if "kind" in wanted:
-        tables["kind"] = _sums(_files(store))
+        tables["kind"] = files_by_kind(store)
     if set(wanted) - {"kind"}:
         items = surveyed(store, store.scan())
         tables |= {name: _sums(_entries(items, name)) for name in wanted if name != "kind"}
@@ -66,6 +66,11 @@ def command(by: str | None, directory: str | None, as_json: bool) -> None:
         print_json({"directory": str(store.root), **{f"by_{name}": _plain(rows) for name, rows in tables.items()}})
     else:
         _print(store, tables)
+
+
+def files_by_kind(store: LocalStore) -> list[_Row]:
+    """What the files of each kind take, the largest first."""
+    return _sums(_files(store))
 
 
 def _files(store: LocalStore) -> Iterator[_Row]:

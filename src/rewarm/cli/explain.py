@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rewarm.cli.common import directory_option, json_option, open_store, print_json, seconds
+from rewarm.cli.completion import complete_key, complete_run
 from rewarm.cli.traces import tell_of_traces
 from rewarm.explain.afterwards import completed, misses
 from rewarm.explain.text import lines
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("key", required=False)
-@click.option("--run", "run_id", metavar="ID", help="The run to look at; a prefix is enough. Default: the last.")
+@click.argument("key", required=False, shell_complete=complete_key)
+@click.option(
+    "--run",
+    "run_id",
+    metavar="ID",
+    shell_complete=complete_run,
+    help="The run to look at; a prefix is enough. Default: the last.",
+)
 @click.option("--program", metavar="NAME", help="Only programs whose name contains this.")
 @click.option("--trace", "function", metavar="NAME", help="What the traces of a function of rewarm.jit depend on.")
 @directory_option

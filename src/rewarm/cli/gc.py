@@ -23,7 +23,7 @@ from rewarm.cli.common import (
 )
 from rewarm.cli.layout import of_place, orphans
 from rewarm.policy import Bounds
-from rewarm.sharing import tuning
+from rewarm.sharing import tuned, tuning
 from rewarm.store import LocalStore
 from rewarm.store.collection import Removed
 from rewarm.store.limits import bounds_of
@@ -86,6 +86,7 @@ def command(
             with contextlib.suppress(OSError):  # another's, in a shared directory
                 path.unlink()
         _remove_folders(store, unused)
+        tuned.forget_gone(store.root, lambda key: store.path(key).exists())
     stay = [] if dry_run else list(store.collect(bounds, dry_run=True))
     if as_json:
         more = {"not_removed": [one.key for one in stay], "unused_places": unused}

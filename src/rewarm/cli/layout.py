@@ -24,9 +24,11 @@ from rewarm.sharing.known_places import FOLDER as REMOTES
 from rewarm.sharing.made import FOLDER as MADE
 from rewarm.sharing.markers import FOLDER as UPLOADS
 from rewarm.sharing.plans import FOLDER as PLANS
+from rewarm.sharing.tuned import FOLDER as TUNED
 from rewarm.sharing.tuning import FOLDER as AUTOTUNE
 from rewarm.store import LocalStore
 from rewarm.store.accounts import ORPHAN_AFTER
+from rewarm.store.evicted import NAME as EVICTED
 from rewarm.store.local import QUARANTINE, TAG_NAME
 from rewarm.store.totals import NAME as TOTALS
 from rewarm.store.usage import NAME as USAGE
@@ -91,7 +93,10 @@ _PARTS = (
     _Part("loads", (f"{LOADS}/{_HEX * 32}.json",), "clear"),
     _Part(
         "traces",
-        tuple(f"traces/{_HEX * 64}/{name}" for name in (f"{_HEX * 64}.trace", f"{_HEX * 64}.json", "last.json")),
+        (
+            *(f"traces/{_HEX * 64}/{_HEX * 64}.{suffix}" for suffix in ("trace", "json", "struck")),
+            f"traces/{_HEX * 64}/last.json",
+        ),
         "clear",
     ),
     _Part("uploads", (f"{UPLOADS}/{_HEX * 16}/*/{_HEX * 64}", f"{UPLOADS}/{_HEX * 16}/{_HEX * 64}"), "clear"),
@@ -110,9 +115,11 @@ _PARTS = (
         ),
         "clear",
     ),
+    _Part("tuned", (f"{TUNED}/tuned.{_HEX * 16}-{_HEX * 16}/{_HEX * 64}/{_HEX * 64}",), "clear"),
     _Part("temporary", _TEMPORARIES, "clear"),
     _Part("books", (savings.FILE, savings.LOCK, "savings.damaged.json"), "all"),
     _Part("books", ("libraries.json", "machines.json"), "all"),
+    _Part("books", (EVICTED,), "all"),
     _Part("books", (TAG_NAME, TOTALS, f"{_HEX * 2}/{USAGE}")),
 )
 KINDS = (*dict.fromkeys(part.kind for part in _PARTS), OTHER)

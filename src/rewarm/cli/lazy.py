@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -34,6 +35,11 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"{self._within}.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, of which none is imported, and this group's options."""
+        told = [CompletionItem(name, help=what) for name, what in self._commands.items() if name.startswith(incomplete)]
+        return [*told, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

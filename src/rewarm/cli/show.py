@@ -19,6 +19,7 @@ from rewarm.cli.common import (
     size,
     the_one,
 )
+from rewarm.cli.completion import complete_key
 from rewarm.envelope import Header
 from rewarm.explain.afterwards import entry
 from rewarm.explain.difference import values_of
@@ -30,7 +31,7 @@ _LISTED = 12
 
 
 @click.command()
-@click.argument("key")
+@click.argument("key", shell_complete=complete_key)
 @directory_option
 @json_option
 def command(key: str, directory: str | None, as_json: bool) -> None:

@@ -43,12 +43,19 @@ def _aside(place: Place) -> int:
 def _lock(facts: Facts) -> Iterator[Check]:
     if not isinstance(facts.in_force, Settings) or facts.in_force.autotune_lock is None:
         return
+    from rewarm import lock_sections
     from rewarm.autotune import lock_file
+    from rewarm.tunables import text_file
 
     path = facts.in_force.autotune_lock
     try:
+        winners = len(text_file.load(path))
+        if winners and not lock_sections.read(path).has_main:
+            yield Check("tuning lock", "ok", f"{path} pins {winners} winners of rewarm.tune, and nothing of XLA's")
+            return
         read = lock_file.read(path)
-    except (TuningFormatError, MissingLibraryError, OSError) as wrong:
+    except (TuningFormatError, MissingLibraryError, text_file.LockFileError, OSError) as wrong:
         yield Check("tuning lock", "problem", f"{path} cannot be used: {wrong}", "make it anew, or unset autotune_lock")
         return
-    yield Check("tuning lock", "ok", f"{path} pins {len(read.entries)} fusions for {read.device.text}")
+    more = f", and {winners} winners of rewarm.tune" if winners else ""
+    yield Check("tuning lock", "ok", f"{path} pins {len(read.entries)} fusions for {read.device.text}{more}")

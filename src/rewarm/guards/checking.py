@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from rewarm.errors import NotFingerprintableError
 from rewarm.fingerprint.digest import PYTHON
 from rewarm.guards.holdings import text_of
-from rewarm.guards.libraries import MISSING, at_name, functions_of_class, is_anchored, origin_of
+from rewarm.guards.libraries import at_name, functions_of_class, is_anchored
 from rewarm.guards.making import NotGuardableError, adapted, content, is_missing, seed
+from rewarm.guards.origins import MISSING, origin_of
 from rewarm.guards.owners import installed
 from rewarm.guards.recording import environment_value
 from rewarm.guards.records import Guards, digest_of
@@ -101,19 +102,26 @@ def _memory(facts: Mapping[str, Any]) -> Iterator[Change]:
         if not is_anchored(module, name):
             yield Change(f"{module}.{name}", "as its file has it", "replaced in memory")
     for module, name, origin in _held(facts["origins"]):
-        now = origin_of(_value(module, name))
-        if now != origin:
+        value = _value(module, name)
+        now = origin_of(value)
+        if now != origin and not (value is MISSING and _is_made_later(module)):
             yield Change(f"{module}.{name}", origin, now or "something else")
     for module, name, digest in _held(facts["classes"]):
         if digest_of(functions_of_class(at_name(module, name))) != digest:
             yield Change(f"the methods of {module}.{name}", "as its file has them", "replaced in memory")
-    for module, name, digest in _held(facts["values"]):
-        text = text_of(_value(module, name))
-        if digest_of(text) != digest:
+    for module, name, (digest, without) in _held(facts["values"]):
+        value = _value(module, name)
+        text = text_of(value, without)
+        if digest_of(text) != digest and not (value is MISSING and _is_made_later(module)):
             yield Change(f"the value of {module}.{name}", digest[:12], text[:200])
 
 
-def _held(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _is_made_later(module: str) -> bool:
+    """Whether a module makes its attributes when they are asked for (PEP 562): one that is not there is as it was."""
+    return "__getattr__" in getattr(sys.modules[module], "__dict__", ())
+
+
+def _held(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Module, name, and what is known of it, for modules that are imported."""
     for module, names in facts.items():
         if module in sys.modules:

@@ -16,6 +16,9 @@ from rewarm.guards.seen import Called, Effect, Seen
 
 _CODE = (".py", ".pyc", ".so", ".pyd")
 
+# What numpy takes the time for.
+_CLOCK = frozenset({"now", "today"})
+
 
 class Objection(NamedTuple):
     """Something that was done while the function was traced, and that the next process may not see again.
@@ -39,6 +42,13 @@ def objections(seen: Seen) -> Iterator[Objection]:
     for effect in seen.effects.values():
         if not effect.importing and (reason := _against_effect(effect)) is not None:
             yield Objection(where(effect.code) if effect.code else "Python", f"{effect.event} {effect.what}", reason)
+    for (what, name), code in seen.changes.items():
+        if what not in seen.unchanged:
+            reason = f"it changes {what} while it is traced, which a start without a trace would not"
+            yield Objection(where(code), f"a call of {name}", reason)
+    for ran in seen.user_code():
+        if "datetime64" in ran.code.co_names and not _CLOCK.isdisjoint(filter(_is_text, ran.code.co_consts)):
+            yield Objection(where(ran.code), "numpy.datetime64 of now", harmless.why_not("time", ""))
     if seen.whole_environment:
         yield Objection("the environment", "all variables at once", "others that come and go would count")
 
@@ -47,6 +57,9 @@ def _against_call(call: Called) -> str | None:  # noqa: PLR0911 - one line per r
     if harmless.is_random(call.module):
         return "a random number is another in each process"
     kind = kind_of_file(call.asker.co_filename) if call.asker is not None else "python"
+    if call.module == "atexit":
+        is_users = call.asker is call.code and kind in ("user", "made")
+        return "it changes what is done when the process ends while it is traced" if is_users else None
     if kind == "jax" or harmless.may_be_called(call.module, call.name):
         return None
     if (call.module, call.name, call.code.co_name) == ("builtins", "hash", "__hash__"):
@@ -60,6 +73,10 @@ def _against_call(call: Called) -> str | None:  # noqa: PLR0911 - one line per r
     if kind == "made" and harmless.may_python_call(call.module, call.name, "dataclasses"):
         return None
     return harmless.why_not(call.module, call.name)
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
 
 
 def _against_effect(effect: Effect) -> str | None:

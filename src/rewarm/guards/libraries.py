@@ -8,6 +8,7 @@ What is held, for code that ran:
 * its file, by content, and all of its distribution, by RECORD and sizes;
 * itself: under the name that it says, the module still has it (nobody put another in its place);
 * the functions and classes that its global names lead to, by where they come from;
+* the variables of libraries that it names, by what they hold (`holdings.py`), also those that stand in a class;
 * the functions that its class has, and the class of the object that it was called for, by where they come from: those
   that stand for an operator, and an override, are named by nobody;
 * for libraries: what else its global names hold, by value.
@@ -18,41 +19,27 @@ more than what is read, and costs no look at instructions.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import sys
 from collections.abc import Iterator, Mapping
-from types import (
-    BuiltinFunctionType,
-    ClassMethodDescriptorType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from rewarm.fingerprint.code import code_facts
-from rewarm.guards.holdings import PLAIN, is_holding, text_of
+from rewarm.guards.holdings import OF_C, Tree, differing, held_by_class, is_holding, rendered, tree_of
+from rewarm.guards.origins import MISSING, codes_of, functions_of, origin_of
 from rewarm.guards.owners import installed, split
-from rewarm.guards.places import kind_of_file
+from rewarm.guards.places import kind_of_file, kind_of_module
 from rewarm.guards.seen import Ran, Seen
 
 # How many calls deep the code is followed that a kept trace stands for.
 _LEVELS = 8
-MISSING: Any = type("Missing", (), {})()
-# What stands around no Python function: values, and what C gives a class. They are asked first, since there are many.
-_BARE = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset}
-    | {MemberDescriptorType, GetSetDescriptorType, WrapperDescriptorType, MethodDescriptorType}
-    | {ClassMethodDescriptorType}
-)
 # What a module has without having been written.
 _OF_MODULES = frozenset({"__name__", "__doc__", "__file__", "__spec__", "__loader__", "__path__", "__package__"})
+
+
+Values = dict[str, dict[str, tuple[str, list[str]]]]
 
 
 class Held(NamedTuple):
@@ -62,14 +49,14 @@ class Held(NamedTuple):
       files: `.dist-info` folder (its name alone) to its identity and to the files of which code ran.
       anchors: module to the qualified names of code that ran and is found there.
       origins: module to name to where the function or class under it comes from.
-      values: module of a library to name to what it holds.
+      values: module of a library to name to what it holds, and the places in it that change by themselves.
       classes: module to the name of a class to where all of its functions come from, in one text.
     """
 
     files: dict[str, tuple[str, list[str]]]
     anchors: dict[str, list[str]]
     origins: dict[str, dict[str, str]]
-    values: dict[str, dict[str, str]]
+    values: Values
     classes: dict[str, dict[str, str]]
 
 
@@ -77,7 +64,7 @@ def held_by(seen: Seen) -> Held:
     """What must hold again, of all that ran."""
     anchors: dict[str, set[str]] = {}
     origins: dict[str, dict[str, str]] = {"builtins": _origins_in(vars(builtins))}
-    values: dict[str, dict[str, str]] = {}
+    values: Values = {}
     files: dict[str, tuple[str, set[str]]] = {}
     classes: dict[str, dict[str, str]] = {}
     done: set[tuple[int, str]] = set()
@@ -89,6 +76,8 @@ def held_by(seen: Seen) -> Held:
         module = module_of(ran.scope)
         if kind in ("jax", "library"):
             _add_file(ran.code.co_filename, files)
+        if kind != "python":
+            _add_named_classes(seen, ran, origins, values)
         if kind in ("user", "made") or module is None:
             continue
         if is_anchored(module, ran.code.co_qualname):
@@ -98,7 +87,7 @@ def held_by(seen: Seen) -> Held:
             if kind != "python":
                 waiting += _kept(value, known)
         if kind == "library":
-            _add_class(ran, module, done, origins, values)
+            _add_class(seen, ran, module, done, origins, values)
         for cls in _classes_of(ran, module):
             _add_functions(cls, classes)
     return Held(
@@ -122,7 +111,7 @@ def _behind_traces(seen: Seen) -> list[Ran]:
             named = [value for value in named if type(value).__name__ == "PjitFunction"]
             done.clear()
         at = []
-        for function in (function for value in named for function in _functions_of(value)):
+        for function in (function for value in named for function in functions_of(value)):
             code = function.__code__
             if id(code) not in known and kind_of_file(code.co_filename) == "jax":
                 known.add(id(code))
@@ -136,19 +125,43 @@ def _kept(value: object, known: set[int]) -> Iterator[Ran]:
 
     What it names is followed in the same way, so all of it counts as if it had run.
     """
-    for function in _functions_of(value):
+    for function in functions_of(value):
         code = function.__code__
         if id(code) not in known and kind_of_file(code.co_filename) == "library":
             known.add(id(code))
             yield Ran(code, function.__globals__, None)
 
 
+def _add_named_classes(seen: Seen, ran: Ran, origins: dict[str, dict[str, str]], values: Values) -> None:
+    """What classes of libraries hold that code names, and what is registered with abstract classes of Python's."""
+    for cls in _classes_in(ran.scope, ran.code, 0):
+        home = _home(cls)
+        if home is None or not _is_at(cls, home):
+            continue
+        if kind_of_module(home) == "library":
+            for name, value in held_by_class(cls):
+                if name in ran.code.co_names:
+                    _add_text(seen, home, f"{cls.__qualname__}.{name}", value, values)
+        elif isinstance(cls, abc.ABCMeta) and kind_of_module(home) == "python":
+            origins.setdefault(home, {})[cls.__qualname__] = str(origin_of(cls))
+
+
+def _classes_in(scope: Mapping[str, Any], code: CodeType, depth: int) -> Iterator[type]:
+    for name in code.co_names:
+        value = scope.get(name)
+        if isinstance(value, type):
+            yield value
+        elif type(value) is ModuleType and depth < 3:
+            yield from _classes_in(vars(value), code, depth + 1)
+
+
 def _add_class(
+    seen: Seen,
     ran: Ran,
     module: str,
     done: set[tuple[int, str]],
     origins: dict[str, dict[str, str]],
-    values: dict[str, dict[str, str]],
+    values: Values,
 ) -> None:
     """What the class of a method holds under names that the method uses: `self.strict` may be one of the class."""
     path = ran.code.co_qualname.rpartition(".")[0]
@@ -168,8 +181,8 @@ def _add_class(
             origin = origin_of(value)
             if origin is not None:
                 origins.setdefault(home, {})[f"{base.__qualname__}.{name}"] = origin
-            elif is_holding(value) and type(value) in PLAIN:
-                values.setdefault(home, {})[f"{base.__qualname__}.{name}"] = text_of(value)
+            elif is_holding(value) and not isinstance(value, OF_C):
+                _add_text(seen, home, f"{base.__qualname__}.{name}", value, values)
 
 
 def _classes_of(ran: Ran, module: str) -> Iterator[type]:
@@ -273,7 +286,7 @@ def _add_value(
     name: str,
     value: object,
     origins: dict[str, dict[str, str]],
-    values: dict[str, dict[str, str]],
+    values: Values,
 ) -> None:
     module = module_of(scope)
     if module is None:
@@ -281,18 +294,17 @@ def _add_value(
     origin = origin_of(value)
     if origin is not None:
         origins.setdefault(module, {})[name] = origin
-    elif is_holding(value) and kind_of_module(module) == "library":
-        text = text_of(value)
-        before = seen.values.get(id(scope), {}).get(name, text)
-        if before == text:
-            values.setdefault(module, {})[name] = text
+    if is_holding(value) and kind_of_module(module) == "library":
+        _add_text(seen, module, name, value, values)
 
 
-@functools.cache
-def kind_of_module(module: str) -> str:
-    """As `places.kind_of_file` has it."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return kind_of_file(file) if isinstance(file, str) else "python"
+def _add_text(seen: Seen, module: str, name: str, value: object, values: Values) -> None:
+    """What a variable holds, but for what changed while the function was traced."""
+    after = tree_of(value)
+    before: Tree = seen.values.get(id(vars(sys.modules[module])), {}).get(name, after)
+    without = differing(before, after)
+    if "" not in without:
+        values.setdefault(module, {})[name] = rendered(after, frozenset(without)), without
 
 
 def is_anchored(module: str, qualname: str) -> bool:
@@ -322,76 +334,3 @@ def _space(at: Any) -> Any:
     if type(at) is ModuleType or issubclass(type(at), ModuleType):
         return at.__dict__
     return type.__dict__["__dict__"].__get__(at) if isinstance(at, type) else None
-
-
-def codes_of(value: Any) -> Iterator[CodeType]:
-    """The code of a function, and of what wrappers stand around."""
-    return (function.__code__ for function in _functions_of(value))
-
-
-def _functions_of(value: Any) -> Iterator[FunctionType]:
-    for _ in range(12):
-        kind = type(value)
-        if kind is FunctionType:
-            yield value
-            inner = value.__dict__.get("__wrapped__", MISSING)
-        elif kind in (staticmethod, classmethod, MethodType):
-            inner = value.__func__
-        elif kind is property:
-            for one in (value.fget, value.fset, value.fdel):
-                if one is not None:
-                    yield from _functions_of(one)
-            return
-        else:
-            inner = _wrapped(value)
-        if inner is MISSING:
-            return
-        value = inner
-
-
-def _wrapped(value: Any) -> Any:
-    if type(value) in _BARE:
-        return MISSING
-    for name in ("__wrapped__", "func", "fun"):
-        try:
-            return object.__getattribute__(value, name)
-        except AttributeError:
-            continue
-        except Exception:  # noqa: BLE001 - anybody's descriptor
-            return MISSING
-    return MISSING
-
-
-def origin_of(value: Any) -> str | None:
-    """Where a function or class comes from; `None` for anything else."""
-    kind = type(value)
-    if kind is FunctionType:
-        return _origin_of_code(value.__code__)
-    if kind in _BARE:
-        return None
-    if issubclass(kind, type):
-        return f"class {value.__module__}.{value.__qualname__}"
-    if kind is BuiltinFunctionType:
-        owner = value.__self__
-        return f"C {owner.__name__ if type(owner) is ModuleType else type(owner).__name__}.{value.__name__}"
-    inner = next(codes_of(value), None) if hasattr(kind, "__call__") else None  # noqa: B004 - no instance is asked
-    return f"{kind.__module__}.{kind.__qualname__} of {_origin_of_code(inner)}" if inner is not None else None
-
-
-_origins: dict[int, tuple[CodeType, str]] = {}
-
-
-def _origin_of_code(code: CodeType) -> str:
-    known = _origins.get(id(code))
-    if known is None or known[0] is not code:
-        known = _origins[id(code)] = (code, _origin(code))
-    return known[1]
-
-
-def _origin(code: CodeType) -> str:
-    kind = kind_of_file(code.co_filename)
-    if kind in ("jax", "library"):
-        return f"{split(code.co_filename)[1]}:{code.co_qualname}"
-    if kind == "python":
-        return f"python {code.co_qualname}"
-    return f"{code.co_qualname} {code_facts(code).digest.hex()[:16]}"

@@ -16,9 +16,10 @@ from rewarm.errors import NotFingerprintableError, RewarmError
 from rewarm.fingerprint.digest import PYTHON
 from rewarm.fingerprint.walk import where
 from rewarm.guards.judging import files_read, imports_failed, objections
-from rewarm.guards.libraries import held_by, kind_of_module
+from rewarm.guards.libraries import held_by
 from rewarm.guards.owners import installed
-from rewarm.guards.places import kind_of_file
+from rewarm.guards.places import kind_of_file, kind_of_module
+from rewarm.guards.recording import environment_value
 from rewarm.guards.records import Guards, digest_of
 from rewarm.guards.roots import Root, code_digest, ran_in, walk_root
 from rewarm.guards.rules import Adapter, Rules
@@ -29,6 +30,8 @@ _OUTSIDE = "do it outside the function and pass the result as an argument"
 # Bytes of one file that count by content.
 MAX_FILE = 64 << 20
 _NOT_ON_DISK = ("/dev/", "/proc/", "/sys/")
+# The time zone.
+_OF_C = ("TZ",)
 _MADE_BY_PYTHON = "__create_fn__.<locals>."
 
 
@@ -77,7 +80,7 @@ def guards_of(root: object, seen: Seen, rules: Rules) -> Guards:
     ran = sorted({code_digest(one.code) for one in followed})
     walked = _walked(root, rules, ran, strictly=True)
     _refuse_side_channels(seen)
-    _refuse_unvisited(followed, walked)
+    _refuse_unvisited(followed, walked, seen)
     held = held_by(seen)
     return Guards(
         {
@@ -91,20 +94,27 @@ def guards_of(root: object, seen: Seen, rules: Rules) -> Guards:
             "anchors": held.anchors,
             "origins": held.origins,
             "values": {
-                module: {name: digest_of(text) for name, text in names.items()} for module, names in held.values.items()
+                module: {name: [digest_of(text), without] for name, (text, without) in names.items()}
+                for module, names in held.values.items()
             },
             "classes": {
                 module: {name: digest_of(text) for name, text in names.items()}
                 for module, names in held.classes.items()
             },
             "environment": {
-                name: None if value is None else digest_of(value) for name, value in sorted(seen.environment.items())
+                name: None if value is None else digest_of(value)
+                for name, value in sorted({**_read_by_c(), **seen.environment}.items())
             },
             "files": _contents(files_read(seen)),
             "adapters": adapted(_used(rules.adapters, seen), rules),
             "missing": imports_failed(seen),
         }
     )
+
+
+def _read_by_c() -> dict[str, str | None]:
+    """Variables of the environment that C reads, which nobody sees."""
+    return {name: environment_value(name) for name in _OF_C}
 
 
 def _walked(root: object, rules: Rules, ran: Iterable[str], *, strictly: bool) -> Root:
@@ -132,17 +142,23 @@ def _followed_codes(seen: Seen) -> Iterator[Ran]:
             yield one
 
 
-def _refuse_unvisited(ran: Iterable[Ran], walked: Root) -> None:
+def _refuse_unvisited(ran: Iterable[Ran], walked: Root, seen: Seen) -> None:
     """Refuses code that ran and that the walk did not come by.
+
+    A function that stands in another one was come by with it only where the other ran meanwhile, and so may have made
+    it: one that was made before has closed over what nobody saw.
 
     Raises:
       NotGuardableError: for the first such code.
     """
     visited: dict[int, CodeType] = {}
+    made: set[int] = set()
     for code in walked.codes.values():
-        _add_nested(code, visited)
+        is_maker = seen.has_run(code) or id(code) in walked.kept
+        _add_nested(code, visited, made, seen, is_maker=is_maker)
+    made.update(map(id, walked.codes.values()))
     names = {code.co_qualname for code in visited.values()}
-    lost = [one for one in ran if id(one.code) not in visited and not _is_made(one, walked, names)]
+    lost = [one for one in ran if id(one.code) not in made and not _is_made(one, walked, names)]
     if lost:
         first = min(lost, key=lambda one: (one.code.co_filename, one.code.co_firstlineno))
         if first.code.co_name == "<module>":
@@ -159,12 +175,19 @@ def _refuse_unvisited(ran: Iterable[Ran], walked: Root) -> None:
         )
 
 
-def _add_nested(code: CodeType, found: dict[int, CodeType]) -> None:
-    if id(code) not in found:
-        found[id(code)] = code
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                _add_nested(constant, found)
+def _add_nested(code: CodeType, found: dict[int, CodeType], made: set[int], seen: Seen, *, is_maker: bool) -> None:
+    """Code and the code in it, and which of that was made while the outer ran."""
+    found[id(code)] = code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if is_maker or not _is_apart(constant):
+                made.add(id(constant))
+            _add_nested(constant, found, made, seen, is_maker=is_maker or seen.has_run(constant))
+
+
+def _is_apart(code: CodeType) -> bool:
+    """Whether a function of this code may hold what its code does not say: a closure or defaults."""
+    return bool(code.co_freevars or code.co_argcount or code.co_kwonlyargcount)
 
 
 def _is_made(one: Ran, walked: Root, names: set[str]) -> bool:

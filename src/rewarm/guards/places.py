@@ -33,3 +33,10 @@ def kind_of_file(file: str) -> str:
     if real.startswith(_STDLIB):
         return "python"
     return kind_of_file(real) if real != file else "user"
+
+
+@functools.cache
+def kind_of_module(module: str) -> str:
+    """The same of the file of a module that is imported; of one without a file, `"python"`."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return kind_of_file(file) if isinstance(file, str) else "python"

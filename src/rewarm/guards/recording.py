@@ -32,6 +32,7 @@ from types import (
 from typing import Any, Protocol
 
 from rewarm.errors import RewarmError
+from rewarm.guards.changing import kind_of_change, states
 from rewarm.guards.harmless import is_of_no_interest, may_python_call
 from rewarm.guards.holdings import snapshot
 from rewarm.guards.places import kind_of_file
@@ -81,6 +82,7 @@ class Recorder:
         self._thread = 0
         self._pauses = 0
         self._watcher: _Watcher | None = None
+        self._before: dict[str, object] = {}
 
     @staticmethod
     def is_cheap() -> bool:
@@ -91,6 +93,7 @@ class Recorder:
         if self._watcher is not None:
             raise RecorderError("a recording is entered once")
         self._thread = threading.get_ident()
+        self._before = states()
         watcher: _Watcher = _Monitoring(self) if hasattr(sys, "monitoring") else _Profiling(self)
         watcher.start()
         self._watcher = watcher
@@ -104,6 +107,9 @@ class Recorder:
             _auditors().remove(self)
         if self._watcher is not None:
             self._watcher.stop()
+        after = states()
+        # What cannot be compared has been changed by whoever asked for that.
+        self.seen.unchanged = {what for what, before in self._before.items() if _is_same(before, after.get(what))}
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -131,6 +137,9 @@ class Recorder:
         if code in _READ_ONE or code in _READ_ALL:
             self._read_environment(code, frame)
             return False
+        if self._changes(code, frame):
+            self._note(code, frame)
+            return False
         if id(code) not in self.seen.codes:
             if _is_told(frame) or self._is_made_for_us(code, frame):
                 return False
@@ -141,6 +150,18 @@ class Recorder:
         """Whether this is code without a file, such as a named tuple's, that rewarm's own code calls."""
         asking = frame.f_back
         return kind_of_file(code.co_filename) == "made" and asking is not None and self.is_left_out(asking.f_code)
+
+    def _changes(self, code: CodeType, frame: FrameType) -> bool:
+        """Whether this is code that changes the process; if it is, it is noted who asked for that."""
+        kind = kind_of_change(code.co_qualname, frame)
+        if kind is None:
+            return False
+        asking = _asking(frame.f_back)
+        whose = kind_of_file(asking.f_code.co_filename) if asking is not None else "python"
+        is_theirs = whose in ("user", "made") or (whose == "library" and kind.by_libraries)
+        if asking is not None and is_theirs and not _is_importing(frame) and not self.is_left_out(asking.f_code):
+            self.seen.changes.setdefault((kind.what, code.co_qualname), asking.f_code)
+        return True
 
     def _note(self, code: CodeType, frame: FrameType) -> None:
         scope = frame.f_globals
@@ -200,6 +221,13 @@ class Recorder:
         home = _module(asking)
         if key not in self.seen.effects or (writes and not self.seen.effects[key].writes):
             self.seen.effects[key] = Effect(event, what, code, home, _is_importing(frame), writes)
+
+
+def _is_same(before: object, after: object) -> bool:
+    try:
+        return bool(before == after)
+    except Exception:  # noqa: BLE001 - of objects of anybody's
+        return False
 
 
 def _is_told(frame: FrameType | None) -> bool:

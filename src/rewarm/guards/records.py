@@ -2,10 +2,10 @@
 
 Not promised: compatibility between formats: a record of another format is malformed.
 
-    plain := {"format": 1, "python": str, "optimised": int, "seed": str | None,
+    plain := {"format": 2, "python": str, "optimised": int, "seed": str | None,
               "root": str, "parts": [[words, short, digest]], "ran": [code digest],
               "packages": {info: [identity, [file]]}, "anchors": {module: [name]},
-              "origins": {module: {name: origin}}, "values": {module: {name: digest}},
+              "origins": {module: {name: origin}}, "values": {module: {name: [digest, [path that does not count]]}},
               "classes": {module: {name: digest}}, "environment": {name: digest | None}, "files": {path: digest | None},
               "adapters": {prefix: digest}, "missing": [module]}
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 
 _Check = Callable[[Any], bool]
 
@@ -58,7 +58,7 @@ _FIELDS: Mapping[str, _Check] = {
     "packages": _dict_of(_is_pair(_is_text, _list_of(_is_text))),
     "anchors": _dict_of(_list_of(_is_text)),
     "origins": _dict_of(_dict_of(_is_text)),
-    "values": _dict_of(_dict_of(_is_text)),
+    "values": _dict_of(_dict_of(_is_pair(_is_text, _list_of(_is_text)))),
     "classes": _dict_of(_dict_of(_is_text)),
     "environment": _dict_of(_is_text_or_none),
     "files": _dict_of(_is_text_or_none),

@@ -13,9 +13,11 @@ import contextlib
 import contextvars
 import functools
 import gc
+import logging
 import os
 import sys
 import threading
+import typing
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType
@@ -30,6 +32,8 @@ from rewarm.guards.owners import Owners
 from rewarm.guards.rules import Rules
 
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
+# Whoever asks for these may see names and docstrings.
+_NAMING = frozenset({"getdoc", "pformat", "pprint", "dumps", "saferepr"})
 _CACHED = type(functools.lru_cache(len))
 
 
@@ -42,6 +46,7 @@ class Root(NamedTuple):
       unordered: whether the order of sets of strings may count.
       codes: the code of all functions that the walk followed, by id.
       classes: the classes that it followed, by id.
+      kept: the ids of the code of functions whose results are kept.
     """
 
     digest: str
@@ -49,6 +54,7 @@ class Root(NamedTuple):
     unordered: bool
     codes: dict[int, CodeType]
     classes: dict[int, type]
+    kept: frozenset[int]
 
 
 def code_digest(code: CodeType) -> str:
@@ -79,7 +85,8 @@ def walk_root(root: object, rules: Rules, ran: Callable[[CodeType], bool], *, st
         digest = walk.digest(roots, (None, name)).hex()
     for function in list(kept.values()) if strictly else ():
         _look_strictly(function, rules, ran)
-    return Root(digest, walk.told(), walk.unordered, watched.codes, watched.classes)
+    codes = frozenset(id(one.__code__) for one in kept.values() if type(one) is FunctionType)
+    return Root(digest, walk.told(), walk.unordered, watched.codes, watched.classes, codes)
 
 
 @contextlib.contextmanager
@@ -125,6 +132,15 @@ class _Asking(Context):
         super().__init__(trusted, _WithProtocol(reducers, protocol), companions, watched)
         self._protocol = protocol
         self._plain = reducers
+
+    @property
+    def reads_names(self) -> bool:
+        """Also where code asks by ways that only here are possible."""
+        return self._reads_names or not self.words.isdisjoint(_NAMING)
+
+    @reads_names.setter
+    def reads_names(self, found: bool) -> None:
+        self._reads_names = found
 
     def fresh(self) -> Context:
         context = _Asking(self.trusted, self._plain, self.companions, self.watched, self._protocol)  # type: ignore[arg-type]
@@ -220,6 +236,9 @@ def _own_reducers(kept: dict[int, object]) -> dict[type, Reducer]:
         type(threading.RLock()): lambda _: "a lock",
         type(vars(os)["environ"]): lambda _: "the environment",
         type(sys.__stdout__): _stream,
+        typing.TypeVar: _type_variable,
+        logging.Logger: _logger,
+        logging.RootLogger: _logger,
     }
 
 
@@ -251,6 +270,20 @@ def _context_variable(value: Any) -> object:
     except LookupError:
         held = "no value"
     return "context variable", value.name, held
+
+
+def _type_variable(value: Any) -> object:
+    """With what it says of the types that it stands for, in words: those may be written as text."""
+    try:
+        return "type variable", value.__name__, repr((value.__bound__, value.__constraints__))
+    except Exception:  # noqa: BLE001 - from 3.12 on, the user's expression is evaluated here
+        return "type variable", value.__name__
+
+
+def _logger(value: Any) -> object:
+    """What code can ask for; where it writes does not change a result."""
+    handlers = [f"{type(one).__module__}.{type(one).__qualname__}" for one in value.handlers]
+    return "logger", value.name, value.getEffectiveLevel(), value.disabled, handlers
 
 
 def _stream(value: Any) -> object:

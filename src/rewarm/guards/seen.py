@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any, NamedTuple
 
+from rewarm.guards.holdings import Tree
 from rewarm.guards.places import kind_of_file
 
 
@@ -80,6 +81,8 @@ class Seen:
       effects: files opened, imports that began, folders listed, processes started, ...
       values: for each namespace of a library (by the id of its dictionary) what its variables held when code of it
         first ran; see `holdings.py`.
+      changes: what the process was changed in, with the function that did it, and who called that; see `changing.py`.
+      unchanged: of these, what was afterwards as it was before.
     """
 
     def __init__(self) -> None:
@@ -88,7 +91,9 @@ class Seen:
         self.environment: dict[str, str | None] = {}
         self.whole_environment = False
         self.effects: dict[tuple[str, str, int], Effect] = {}
-        self.values: dict[int, dict[str, str]] = {}
+        self.values: dict[int, dict[str, Tree]] = {}
+        self.changes: dict[tuple[str, str], CodeType] = {}
+        self.unchanged: set[str] = set()
 
     def has_run(self, code: CodeType) -> bool:
         """Whether this very code object ran."""

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ from rewarm.jax_adapter.options import host_options
 from rewarm.jax_adapter.requests import note_flags
 from rewarm.jax_adapter.seam import Call, CompileFunction, JaxOptions
 from rewarm.jax_adapter.session import Runs, Session
-from rewarm.ledger import Event, Ledger, Stats
+from rewarm.ledger import Event, Stats, of_this_process
 from rewarm.telling import Teller
 
 logger = logging.getLogger("rewarm")
@@ -71,7 +71,7 @@ class Activation:
     """The state of one process: what the user said, and what stands in JAX's place."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.ledger = of_this_process()
         self._runs = Runs(self.ledger)
         self._flights = SingleFlight()
         self._renew_lock()
@@ -166,7 +166,7 @@ class Activation:
         note_flags()
         seam.remember_defaults()
         if self._original is None:
-            events.listen_for_traces(self._traced)
+            events.listen_for_traces(self._traced, self._lowered)
             for path in _INTERNAL:
                 seam.hide_from_tracebacks(str(path))
         self._original = current
@@ -176,6 +176,10 @@ class Activation:
     def _traced(self, function: str, seconds: float) -> None:
         if self._said is not None:
             self.ledger.traced(function, seconds)
+
+    def _lowered(self, module: str, seconds: float) -> None:
+        if self._said is not None:
+            self.ledger.lowered(module, seconds)
 
     # -- serving -----------------------------------------------------------------------------------------------
 
@@ -245,6 +249,10 @@ class Activation:
 
     def session(self) -> Session | None:
         """The session that would serve a call now; `None` where there is none. Never raises."""
+        if not self._in_place and "jax" in sys.modules:
+            # A program's first trace comes before JAX looks for its plugins: what that would turn on is on from here.
+            with suppress(Exception):
+                turn_on_if_asked()
         said = self._said
         if said is None or not self._in_place:
             return None
@@ -264,6 +272,11 @@ class Activation:
             yield
         finally:
             self._watching.watch = before
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Within it, whoever watches this thread stands aside."""
+        watch: Watch | None = getattr(self._watching, "watch", None)
+        return nullcontext() if watch is None else watch.pause()
 
     # -- keys without compiling --------------------------------------------------------------------------------
 
@@ -359,6 +372,12 @@ def turn_on(said: Said) -> None:
         _activation.teller.tell(line)
     if form := settings.stats_at_exit():
         _print_stats_at_exit(form)
+    if said.summary:
+        _print_summary_at_exit()
+    if asked := settings.watching():
+        from rewarm.metrics import starting
+
+        starting.begin(asked, _activation.teller.tell)
     _activation.turn_on(said)
 
 
@@ -413,12 +432,28 @@ def watching(watch: Watch) -> AbstractContextManager[None]:
     return _activation.watching(watch)
 
 
+def paused() -> AbstractContextManager[object]:
+    """See `Activation.paused`."""
+    return _activation.paused()
+
+
 def tell(line: str) -> None:
     """Tell the user something, once."""
     _activation.teller.tell(line)
 
 
 _exit_line_registered = False
+
+
+@functools.cache
+def _print_summary_at_exit() -> None:
+    atexit.register(_print_summary)
+
+
+def _print_summary() -> None:
+    # Settings that were changed later may say that it is not wanted any more; turning rewarm off does not.
+    if _activation.said is None or _activation.said.summary:
+        print(f"rewarm: {stats().summary()}", file=sys.stderr, flush=True)
 
 
 def _print_stats_at_exit(form: str) -> None:

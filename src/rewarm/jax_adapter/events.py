@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "/jax/compilation_cache/"
 _TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"
+_LOWER_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 
 
 class JaxObserver:
@@ -89,15 +90,18 @@ def _record_seconds(name: str, seconds: float) -> None:
     jax.monitoring.record_event_duration_secs(_PREFIX + name, seconds)
 
 
-def listen_for_traces(heard: Callable[[str, float], None]) -> None:
-    """Call `heard(function, seconds)` whenever JAX has traced a function; for as long as the process lives.
+def listen_for_traces(traced: Callable[[str, float], None], lowered: Callable[[str, float], None]) -> None:
+    """Call `traced(function, seconds)` whenever JAX has traced a function, and `lowered(module, seconds)` whenever it
+    has lowered a program; for as long as the process lives.
 
-    JAX's own event of this name is the source (`jax/_src/dispatch.py`, JAXPR_TRACE_EVENT).
+    JAX's own events are the source (`jax/_src/dispatch.py`, JAXPR_TRACE_EVENT and JAXPR_TO_MLIR_MODULE_EVENT).
     """
     import jax.monitoring
 
     def listen(event: str, seconds: float, **said: object) -> None:
         if event == _TRACE_EVENT:
-            heard(str(said.get("fun_name", "unknown")), seconds)
+            traced(str(said.get("fun_name", "unknown")), seconds)
+        elif event == _LOWER_EVENT:
+            lowered(str(said.get("fun_name", "unknown")), seconds)
 
     jax.monitoring.register_event_duration_secs_listener(listen)

@@ -25,7 +25,8 @@ def trace_context() -> list[str]:
     import numpy
 
     options = [text_of(value, "the options that shape a trace") for value in seam.trace_context()]
-    return [*options, text_of(numpy.geterr(), "numpy"), text_of(numpy.get_printoptions(), "numpy")]
+    settings = (numpy.geterr(), numpy.get_printoptions(), numpy.getbufsize())
+    return [*options, *(text_of(value, "numpy") for value in settings)]
 
 
 def classes_of(*trees: Any) -> list[type]:
@@ -61,9 +62,21 @@ def text_of(value: Any, path: str) -> str:
     return text
 
 
-@functools.cache
+_registered: dict[type, Callable[[Any], Any]] = {}
+
+
+def register_reducer(cls: type, reducer: Callable[[Any], Any]) -> None:
+    """Have instances of a class of ours taken apart like JAX's own."""
+    _registered[cls] = reducer
+
+
 def reducers() -> Mapping[type, Callable[[Any], Any]]:
-    """How JAX's own types are taken apart into plain values."""
+    """How JAX's own types, and ours, are taken apart into plain values."""
+    return {**_of_jax(), **_registered}
+
+
+@functools.cache
+def _of_jax() -> Mapping[type, Callable[[Any], Any]]:
     import jax
 
     return {
@@ -93,7 +106,30 @@ def _array(array: Any) -> Any:
         return "random key", *key
     if not array.is_fully_addressable:
         raise NotFingerprintableError("a jax.Array", str(array.sharding), "parts of it are on other hosts")
-    return "array", numpy.asarray(array), bool(getattr(array, "weak_type", False))
+    return "array", numpy.asarray(array), bool(getattr(array, "weak_type", False)), *_place(array)
+
+
+def _place(array: Any) -> tuple[Any, ...]:
+    """Where an array lies, which code can ask for and a program keeps; the devices as each process numbers its own."""
+    import jax
+
+    sharding = array.sharding
+    committed = bool(getattr(array, "committed", True))
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        return sharding, committed
+    parts = (
+        sharding.devices_indices_map(array.shape)
+        if len(sharding.device_set) > 1
+        else dict.fromkeys(sharding.device_set)
+    )
+    places = tuple((_number(device), repr(part)) for device, part in parts.items())
+    return type(sharding).__name__, places, str(sharding.memory_kind), committed
+
+
+@functools.lru_cache
+def _number(device: Any) -> int:
+    """The place of a device among those of its process."""
+    return list(device.client.local_devices()).index(device)
 
 
 def _shape(one: Any) -> Any:

@@ -203,7 +203,7 @@ class LoadingAhead:
         if taken is None or not self._store.use_if_still(key, taken.opened.which):
             return None
         opened = taken.opened
-        return Ready(opened.entry, opened.data, opened.raw, taken.executable)
+        return Ready(opened.entry, opened.data, opened.raw, taken.executable, taken.spans)
 
     def note(self, key: str, way: Callable[[], Way | None], size: int) -> None:
         """See `cache.Ahead`."""

@@ -152,7 +152,7 @@ class Filler:
                 for name, line in heard.items()
             ]
         try:
-            with _asked_instead(functools.partial(self._answer, program, frozenset(devices))):
+            with asked_instead(functools.partial(self._answer, program, frozenset(devices))):
                 lowered.compile(compiler_options=program.compiler_options or None)
         except _Ended as ended:
             return ended.done._replace(notes=tuple(notes))
@@ -164,7 +164,7 @@ class Filler:
 
 
 @contextmanager
-def _asked_instead(answer: Callable[[Call], NoReturn]) -> Iterator[None]:
+def asked_instead(answer: Callable[[Call], NoReturn]) -> Iterator[None]:
     """Within it, whatever JAX would compile is for `answer`, which raises."""
     original = seam.current()
 

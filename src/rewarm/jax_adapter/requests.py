@@ -108,6 +108,14 @@ class Identifier:
         """
         placed, listed, parsed = seam.placed(client, devices, (-1,), options)
         call = Call(client, None, placed.reshape(parsed.num_replicas, -1), parsed, (), listed, None)
+        return self.kind_of(call, options)
+
+    def kind_of(self, call: Call, options: bytes) -> Kind:
+        """As `kind`, for what a program would be compiled with; also for devices that are only described.
+
+        Raises:
+          Exception: it cannot be found out.
+        """
         facts, directory = self._target_facts(call), canonical_options(options).cuda_directory
         toolchain = self._rows("toolchain", facts.platform, directory)
         return Kind(toolchain.digest, self._rows("target", facts).digest, facts.machine)

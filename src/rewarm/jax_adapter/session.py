@@ -10,6 +10,7 @@ import atexit
 import errno
 import functools
 import logging
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,7 @@ from rewarm.jax_adapter.seam import Call, JaxOptions
 from rewarm.ledger import Event, Ledger, LoadCosts, RunWriter
 from rewarm.policy import Thresholds
 from rewarm.sharing.made import made_by
+from rewarm.sharing.tuned import FOLDER as TUNED
 from rewarm.small_files import PRIVATE, SHARED
 from rewarm.store import LocalStore
 from rewarm.store.limits import bounds_of
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from rewarm.jax_adapter.tuning import Compile, Tuning
     from rewarm.ledger.explanation import Explanation
     from rewarm.sharing import Remotes as SharedRemotes
+    from rewarm.tunables.keeping import Keeping
+    from rewarm.tunables.records import Record
 
 logger = logging.getLogger("rewarm")
 
@@ -62,7 +66,7 @@ class Runs:
         """The run in a cache directory, under the settings that first used it."""
         writer = self._writers.get(in_force.directory)
         if writer is None:
-            about = {"versions": producer(), "settings": _plain(in_force), **self._about}
+            about = {"versions": producer(), "settings": _plain(in_force), **_job(), **self._about}
             # Of two threads that come here at once one writer stays, and the other never makes its file.
             writer = self._writers.setdefault(in_force.directory, RunWriter(in_force.directory, about))
         return writer
@@ -73,6 +77,14 @@ class Runs:
             writer.end(stats.as_dict())
         if (line := stats.unstored_line()) is not None:
             logger.info("rewarm: %s", line)
+
+
+def _job() -> dict[str, Any]:
+    """Which process of which job this is, where it is one of several: so their runs are found together."""
+    rank, ranks = seam.process_index(), seam.process_count()
+    if ranks > 1:
+        return {"job": {"id": seam.job_address(), "rank": rank, "ranks": ranks}}
+    return {"job": told._asdict()} if (told := settings.launched_as()) is not None else {}
 
 
 def _plain(in_force: Settings) -> dict[str, Any]:
@@ -164,6 +176,7 @@ class Session:
         self._cache: CompileCache | None = None
         self._teller = Teller()
         self._tuning: Tuning | None = None
+        self._keeping: Keeping | None = None
         self._results_go: tuple[LocalStore | None, SharedRemotes | None] = (None, None)
 
     def _open(self) -> CompileCache:
@@ -190,6 +203,7 @@ class Session:
         if in_force.max_size == 0:
             return _Opened(closed=policy.SWITCHED_OFF)
         store = LocalStore(in_force.directory, shared=in_force.shared)
+        store.tell_evictions(self._ledger.evicted)
         try:
             obstacle = store.prepare()
             _refuse_a_trap(store, in_force)
@@ -305,12 +319,52 @@ class Session:
         """
         self._open()
         compile_ = self._tuned(call)
-        request = request_of(call)
+        request = self._optioned(call, request_of)
         return request if compile_ is None else compile_.on(request)
 
     def find(self, request: Request[Any]) -> Any | None:
         """The executable of such a request, from wherever it is, or `None`."""
         return self._open().find(request)
+
+    def records_here(self) -> Keeping:
+        """As `records`, without asking remotes: for what every program asks."""
+        self._open()
+        from rewarm.tunables.keeping import Keeping
+
+        return Keeping(self._results_go[0], tell=self._teller.tell, pinned=self._pinned_winners())
+
+    def _pinned_winners(self) -> list[Record]:
+        """What the lock file in force has of the tuner; a file that cannot be used is said, and has nothing."""
+        if self.settings.autotune_lock is None:
+            return []
+        from rewarm.tunables import text_file
+
+        try:
+            return text_file.load(self.settings.autotune_lock)
+        except text_file.LockFileError as wrong:
+            self._teller.tell(f"no winner of autotune_lock is used: {wrong}")
+            return []
+
+    def records(self) -> Keeping:
+        """Where records of the tuner are kept, and looked up."""
+        self._open()
+        with self._lock:
+            if self._keeping is None:
+                from rewarm.tunables.keeping import Keeping
+
+                local, remotes = self._results_go
+                made = None if local is None else made_by(self.settings, local)
+                level = self.settings.compression_level
+                self._keeping = Keeping(
+                    local,
+                    remotes,
+                    made=made,
+                    producer=producer(),
+                    level=level,
+                    tell=self._teller.tell,
+                    pinned=self._pinned_winners(),
+                )
+            return self._keeping
 
     def folder_of_traces(self) -> Path | None:
         """Where records of traces are kept; `None` where nothing can be kept."""
@@ -321,6 +375,10 @@ class Session:
     def requests(self) -> int:
         """How many programs were asked for in this process so far."""
         return self._ledger.requests
+
+    def count_tuned(self, choice: str) -> None:
+        """Count a choice of the tuner."""
+        self._ledger.count_tuned(choice)
 
     def count_trace(self, outcome: str) -> None:
         """Count what became of a call that JAX would have traced."""
@@ -338,11 +396,14 @@ class Session:
         events.request_made()
         cache = self._open()
         compile_ = self._tuned(call)
-        request = self.identifier.request(call)
+        asked_for = seam.overrides_of(call)
+        request = self._optioned(call, self.identifier.request)
         if compile_ is not None:
             request = compile_.on(request)
+        if served is not None:  # a trace of `rewarm.jit` that later starts may be spared
+            request = request._replace(spares_trace=True)
         try:
-            executable = cache.resolve(request)
+            executable = self._resolved(cache, call, request, asked_for)
             if served is not None:
                 served(request, executable)
             return executable
@@ -351,6 +412,42 @@ class Session:
             if native is None:
                 raise
             raise native from error
+
+    def _optioned(self, call: Call, request_of: Callable[[Call], Request[Any]]) -> Request[Any]:
+        """The request of a call, with the options of XLA that won for its program, if any."""
+        request, store = request_of(call), self._results_go[0]
+        if not self.settings.tuned_options or request.components is None or store is None:
+            return request
+        if not os.path.isdir(store.root / TUNED) and self.settings.autotune_lock is None:  # noqa: PTH112 - it never raises
+            return request
+        from rewarm.jax_adapter.tuner import options
+
+        found = options.winner_for(self, request.program, request.components)
+        if not found:
+            return request
+        options.apply(call, found)
+        self.count_tuned("options")
+        words = ", ".join(f"{name}={value}" for name, value in sorted(found.items()))
+        logger.info("rewarm: %s has the options that were tuned for it: %s", request.program, words)
+        return request_of(call)._replace(options=words)
+
+    def _resolved(self, cache: CompileCache, call: Call, request: Request[Any], asked_for: Mapping[str, Any]) -> Any:
+        """The executable; without tuned options where the compiler does not bear them.
+
+        Raises:
+          Exception: what the compiler raises.
+        """
+        try:
+            return cache.resolve(request)
+        except ContentsDifferError:
+            raise
+        except Exception as error:
+            if not request.options:
+                raise
+            words = f"{request.program} does not compile with the options that were tuned for it ({request.options})"
+            self._teller.tell(f"{words}, so it has none: {type(error).__name__}: {error}")
+            seam.set_overrides(call, asked_for)
+            return cache.resolve(self.identifier.request(call))
 
     def compile_described(self, call: Call, compile_now: Callable[[], Any]) -> Any:
         """What JAX's own function makes of a call for devices that are only described, with its tuning results at hand.

@@ -129,8 +129,8 @@ class Tuning:
         """
         if call.backend.platform != "gpu" or "rocm" in str(call.backend.platform_version).lower():
             return None
-        if self.settings.autotune_lock is not None:
-            return self._locked(call, self.settings.autotune_lock)
+        if (path := self.settings.autotune_lock) is not None and _pins_xla(path, _stamp(path)):
+            return self._locked(call, path)
         if not self.settings.autotune:
             _given.others = True
             return None
@@ -479,6 +479,19 @@ def _stamp(path: Path) -> tuple[int, int]:
     except OSError as error:
         raise SettingError(f"autotune_lock (REWARM_AUTOTUNE_LOCK): {path}: {error.strerror}") from None
     return status.st_mtime_ns, status.st_size
+
+
+@functools.lru_cache(maxsize=8)
+def _pins_xla(path: Path, stamp: tuple[int, int]) -> bool:
+    """Whether a lock file pins XLA's tuning, and not the winners of `rewarm.tune` alone; one that cannot be read does,
+    and who reads it says what is wrong."""
+    from rewarm import lock_sections
+
+    del stamp
+    try:
+        return lock_sections.read(path).has_main
+    except (OSError, UnicodeDecodeError):
+        return True
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,7 +6,7 @@ The records of explanations are in `explanation.py`, and those of runs that were
 from rewarm.ledger.costs import LoadCosts
 from rewarm.ledger.events import ALREADY_STORED, Event, Seconds
 from rewarm.ledger.journal import RunWriter
-from rewarm.ledger.ledger import Ledger
+from rewarm.ledger.ledger import Ledger, of_this_process
 from rewarm.ledger.stats import Stats
 
-__all__ = ["ALREADY_STORED", "Event", "Ledger", "LoadCosts", "RunWriter", "Seconds", "Stats"]
+__all__ = ["ALREADY_STORED", "Event", "Ledger", "LoadCosts", "RunWriter", "Seconds", "Stats", "of_this_process"]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Why a program is not stored that was compiled to be compared with its entry.
 ALREADY_STORED = "already stored"
 
+# The cause of a miss that nobody has explained.
+UNEXPLAINED = "unexplained"
+
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
@@ -40,6 +43,11 @@ class Seconds:
     wait: float = 0.0
 
 
+# A step of a request: its name, when it began, in seconds after the event's `time` (before it: negative), and how many
+# seconds it took.
+Span = tuple[str, float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One request: a program that JAX wanted compiled.
@@ -61,7 +69,10 @@ class Event:
       dropped: for a hit, whether the entry was removed, since loading it was slower than compiling it once more.
       explanation: for a miss, how it differs from what was known here.
       ahead: for a hit, what was done for it before it was asked for: "read", "loaded" (which is both), or "".
+      options: options of XLA that a winner of `rewarm.tune_options` added to what the program asked for; "" for none.
       time: when the request came, in seconds since the epoch.
+      spans: what was done when: "trace" and "lower" by JAX, as far as it told of them, "ahead_read" and "ahead_load" by
+        threads before the request, and the steps of `Seconds`, each as often as it was taken. They may overlap.
     """
 
     program: str
@@ -80,7 +91,34 @@ class Event:
     explanation: Explanation | None = None
     dropped: bool = False
     ahead: str = ""
+    options: str = ""
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def cause(self) -> str:
+        """For a miss, its explanation in one word of a closed list, for counting; "" for a hit.
+
+        A component of the key that differs, other than the program, comes first, since it is the reason for all that
+        follows; then the first finding's kind (`explanation.KINDS`); "program" where programs differ in a way that has
+        no name; "unexplained" without an explanation.
+        """
+        if self.outcome == "hit":
+            return ""
+        said = self.explanation
+        if said is None:
+            return UNEXPLAINED
+        outside = next((name for name in said.differs if name != "program"), None)
+        if outside is not None:
+            return outside
+        if said.findings:
+            return said.findings[0].kind
+        return "program" if said.differs else UNEXPLAINED
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain JSON values."""
-        return dataclasses.asdict(self)
+        # By hand: `dataclasses.asdict` takes five times as long for the spans alone.
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["seconds"] = dataclasses.asdict(self.seconds)
+        plain["explanation"] = None if self.explanation is None else dataclasses.asdict(self.explanation)
+        plain["spans"] = list(map(list, self.spans))
+        return plain

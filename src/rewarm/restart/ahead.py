@@ -78,10 +78,12 @@ class Loaded(NamedTuple):
     Attributes:
       opened: the entry.
       executable: it, if it was loaded in the way that is wanted; else `None`.
+      spans: what was done when: step, beginning by `time.perf_counter`, and seconds.
     """
 
     opened: Opened
     executable: Any | None
+    spans: tuple[tuple[str, float, float], ...] = ()
 
 
 # Reads and checks the entry of a key; `None` for one that is not there, or not good. May raise anything.
@@ -121,6 +123,11 @@ class _Item:
         self.step = step
         self.opened: Opened | None = None
         self.executable: Any | None = None
+        self.spans: tuple[tuple[str, float, float], ...] = ()
+
+    def timed(self, step: str, since: float) -> None:
+        """A step is done that began at `since`."""
+        self.spans += ((step, since, time.perf_counter() - since),)
 
 
 class Ahead:
@@ -222,10 +229,10 @@ class Ahead:
         ):
             if not item.recorded and opened.way is not None and wanted is not None:
                 self._learn(opened.way, wanted)
-            return Loaded(opened, None)
+            return Loaded(opened, None, item.spans)
         with self._lock:
             self.counts["used"] += 1
-        return Loaded(opened, executable)
+        return Loaded(opened, executable, item.spans)
 
     def _learn(self, said: Way, wanted: Way) -> None:
         """The program wants otherwise what this entry said: the others that say the same are likely to be, too."""
@@ -270,9 +277,16 @@ class Ahead:
 
     def _work(self) -> None:
         while (item := self._next()) is not None:
-            if item.opened is None and not self._was_read(item, self._opened(item.key)):
-                continue
-            self._was_loaded(item, self._executable(item))
+            if item.opened is None:
+                since = time.perf_counter()
+                opened = self._opened(item.key)
+                item.timed("ahead_read", since)
+                if not self._was_read(item, opened):
+                    continue
+            since = time.perf_counter()
+            executable = self._executable(item)
+            item.timed("ahead_load", since)
+            self._was_loaded(item, executable)
 
     def _next(self) -> _Item | None:
         """What to do next; `None` when there is no more. Loading goes first: it is what takes long."""

@@ -76,6 +76,7 @@ class Traffic:
 
     Attributes:
       place: which remote.
+      state: whether it is asked: "ok", "dead", "throttled", "read-only" or "off".
       hits: entries that came from it and were accepted.
       misses: look-ups that found nothing.
       refused: entries that were not accepted, by reason.
@@ -93,6 +94,7 @@ class Traffic:
     written: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    state: str = "ok"
 
 
 class Came(NamedTuple):
@@ -174,8 +176,10 @@ class RemoteTier:
 
     def traffic(self) -> Traffic:
         """What came and went so far."""
+        state = self.blobs.traffic().state if isinstance(self.blobs, Guarded) else "ok"
         with self._lock:
-            return Traffic(self.place, refused=dict(self._refused), failures=dict(self._failures), **self._counts)
+            refused, failures = dict(self._refused), dict(self._failures)
+            return Traffic(self.place, state=state, refused=refused, failures=failures, **self._counts)
 
     def have_ready(self, *, load: bool) -> None:
         """See to what is needed to write at the end of the program (`Guarded.have_ready`). Never raises."""

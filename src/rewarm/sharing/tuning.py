@@ -1,5 +1,7 @@
 """Which entries of a store hold tuning results, and for which place: hints here and in remotes.
 
+Hints in remotes also name entries with records of the tuner, whose places and notes here `tuned.py` has.
+
 Not promised: that a hint is right. It names entries, which are checked like all others when they are fetched; one that
 names nothing costs a request, and of one that is lost the next process to look at the remote leaves another.
 
@@ -33,6 +35,7 @@ from pathlib import Path
 from rewarm import small_files
 from rewarm.envelope import Header, open_entry
 from rewarm.remote.blobs import NoSuchPlaceError, RefusedError, RemoteError, TooLargeError
+from rewarm.sharing import tuned
 from rewarm.sharing.tier import RemoteTier
 from rewarm.store.contract import is_key
 
@@ -66,13 +69,17 @@ def is_place(name: str) -> bool:
 
 
 def place_of(header: Header) -> str | None:
-    """The place that an entry holds results for; `None` where it is no such entry."""
+    """The place that an entry holds results, or a record of the tuner, for; `None` where it is no such entry."""
+    digests = tuned.digests_of(header)
+    if digests is not None:
+        return tuned.place_by(digests)
     if header.kind != KIND:
         return None
     for row in header.components:
         value = row.get("value")
         if row.get("name") == PLACE and isinstance(value, dict) and isinstance(value.get("name"), str):
-            return str(value["name"]) if is_place(value["name"]) else None
+            is_own = is_place(value["name"]) and not tuned.is_place(value["name"])
+            return str(value["name"]) if is_own else None
     return None
 
 
@@ -90,9 +97,11 @@ def note_here(root: Path, place: str, key: str) -> None:
 
 
 def note_if_tuning(root: Path, header: Header) -> None:
-    """As `note_here`, for an entry that came with others, if it is one with results. Never raises."""
+    """As `note_here`, for an entry that came with others, if it is one with results or a record. Never raises."""
     place = place_of(header)
-    if place is not None:
+    if header.kind == tuned.KIND:
+        tuned.note_here(root, header)
+    elif place is not None:
         note_here(root, place, header.key)
 
 

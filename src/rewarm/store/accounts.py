@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from rewarm.policy import Bounds
 from rewarm.small_files import Modes
-from rewarm.store import shards, usage
+from rewarm.store import evicted, shards, usage
 from rewarm.store.survey import Survey, look
 from rewarm.store.totals import Row, Totals
 from rewarm.store.usage import Known
@@ -94,7 +94,11 @@ class Upkeep(NamedTuple):
 
 
 class Accounts:
-    """The books of one store. Safe for threads and across a fork: all that counts is on disk."""
+    """The books of one store. Safe for threads and across a fork: all that counts is on disk.
+
+    Attributes:
+      on_evicted: called for each entry that this process lets go; `None` while nobody counts them.
+    """
 
     def __init__(self, root: str, modes: Modes) -> None:
         self.root = root
@@ -104,6 +108,7 @@ class Accounts:
         self.refused: set[str] = set()
         # Those of them that another day may be removed: the file system had a bad moment.
         self._in_trouble: set[str] = set()
+        self.on_evicted: Callable[[], object] | None = None
 
     def change(self, index: int, act: Callable[[], Change], upkeep: Upkeep | None = None) -> None:
         """Let `act` change an entry, and write down what it did.
@@ -151,7 +156,7 @@ class Accounts:
             if upkeep.now - mtime > ORPHAN_AFTER:
                 self.remove(f"{shards.SHARDS[index]}/{name}")
         old = [key for key, info in seen.entries.items() if upkeep.bounds.expired(upkeep.now - info.used)]
-        gone = {key for key in old if self.remove_entry(key)}
+        gone = {key for key in old if self.remove_entry(key, seen.entries[key].size, evicted.AGE)}
         return seen.without(gone) if gone else seen
 
     def enter(
@@ -178,9 +183,17 @@ class Accounts:
 
     # -- what goes ---------------------------------------------------------------------------------------------
 
-    def remove_entry(self, key: str) -> bool:
-        """Remove an entry's file, for whoever writes the row afterwards; returns whether it is gone."""
-        return self.remove(f"{key[:2]}/{key}")
+    def remove_entry(self, key: str, size: int, why: str) -> bool:
+        """Remove an entry's file, of so many bytes, for whoever writes the row afterwards; returns whether it is gone.
+
+        `why`: see `evicted.py`.
+        """
+        gone = self.remove(f"{key[:2]}/{key}")
+        if gone:
+            evicted.note(self.root, key, size, why, self.modes)
+        if gone and self.on_evicted is not None:
+            self.on_evicted()
+        return gone
 
     def is_refused(self, key: str) -> bool:
         """Whether an entry's file was not to be removed."""

@@ -134,7 +134,7 @@ def _remove(accounts: Accounts, info: EntryInfo, reason: str) -> bool:
         there = info_of(f"{accounts.root}/{info.key[:2]}/{info.key}")
         if there is None or (reason == "age" and there.st_mtime > info.used):
             return NOTHING
-        went = accounts.remove_entry(info.key)
+        went = accounts.remove_entry(info.key, there.st_size, reason)
         return Change(-there.st_size, -1) if went else NOTHING
 
     accounts.change(shard_of(info.key), act)

@@ -33,6 +33,7 @@ from rewarm.errors import StoreError
 from rewarm.policy import Bounds, Usage
 from rewarm.store import shards
 from rewarm.store.accounts import Accounts, Upkeep
+from rewarm.store.evicted import ENTRIES, SIZE
 from rewarm.store.survey import learn
 from rewarm.store.totals import Snapshot
 
@@ -265,10 +266,11 @@ class _Visit:
     def _remove(self, candidates: list[Usage]) -> list[Usage]:
         gone: list[Usage] = []
         sample = max(len(candidates) // _SAMPLE, self._least)
+        why = SIZE if self._wanted[0] > 0 else ENTRIES
         for number, one in enumerate(policy.victims(candidates, *self._wanted)):
             if one.priority > self._chosen.next_lowest and number >= sample:
                 break
-            if self._accounts.remove_entry(one.key):
+            if self._accounts.remove_entry(one.key, one.size, why):
                 gone.append(one)
         return gone
 

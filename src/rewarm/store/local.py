@@ -31,7 +31,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -134,6 +134,10 @@ class LocalStore:
         owner = _status_of(self.root)
         mine = {os.geteuid(), 0} if hasattr(os, "geteuid") else set()
         return frozenset(mine if owner is None else {*mine, owner.st_uid})
+
+    def tell_evictions(self, heard: Callable[[], object]) -> None:
+        """Call `heard` for each entry that this process lets go from now on."""
+        self._accounts.on_evicted = heard
 
     def path(self, key: str) -> Path:
         """Where the entry of `key` lies."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from rewarm import small_files
+from rewarm import lock_sections, small_files
 from rewarm.autotune import lock, lock_file, merging, outputs, targets
 from rewarm.autotune.coverage import Reader, usable
 from rewarm.autotune.formats import Device, TuningEntry
@@ -85,7 +85,8 @@ def command(
             raise click.UsageError("--jax is for caches alone: a plan is compiled by the JAX that is installed here")
         done = check(plan, target, found, topology=topology, only=only or None, tell=_tell, to_lock=True)
         made = _of_plan(plan, done, partial=partial)
-    small_files.replace(outputs.followed(output), lock_file.written(made).encode(), _MODE, durable=True)
+    place = outputs.followed(output)
+    small_files.replace(place, lock_sections.beside(place, lock_file.written(made)).encode(), _MODE, durable=True)
     _say(made, output, done, as_json=as_json)
     if done is not None and not done.is_complete:
         raise SystemExit(FOUND_BAD)

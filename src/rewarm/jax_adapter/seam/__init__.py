@@ -5,6 +5,7 @@ Not promised: that a future JAX keeps any of this. `probe` looks before anything
 Nothing outside this folder touches a private module of JAX.
 """
 
+from rewarm.jax_adapter.seam.already import compiled_so_far
 from rewarm.jax_adapter.seam.asked import hearing_of_devices
 from rewarm.jax_adapter.seam.backends import DESCRIBED, backend_obstacle, compile_smallest, topology
 from rewarm.jax_adapter.seam.callbacks import (
@@ -53,7 +54,7 @@ from rewarm.jax_adapter.seam.described import (
     mocked_gpus,
     name_gpus,
 )
-from rewarm.jax_adapter.seam.distributed import JobStore, job_client, tune_alone
+from rewarm.jax_adapter.seam.distributed import JobStore, job_address, job_client, tune_alone
 from rewarm.jax_adapter.seam.early_client import (
     client_ahead,
     forget_client_ahead,
@@ -67,6 +68,7 @@ from rewarm.jax_adapter.seam.jitted import (
     carried,
     carrying,
     fast_path,
+    forgetting_traces,
     is_watched,
     jit,
     key_parts,
@@ -78,6 +80,7 @@ from rewarm.jax_adapter.seam.jitted import (
     put_together,
     run_flat,
     take_apart,
+    type_of_result,
     with_miss,
 )
 from rewarm.jax_adapter.seam.loading import (
@@ -96,8 +99,9 @@ from rewarm.jax_adapter.seam.options import (
     remember_defaults,
     salt_of_hooks,
 )
-from rewarm.jax_adapter.seam.rules_of_primitives import primitive_type, rules_of_primitives
+from rewarm.jax_adapter.seam.rules_of_primitives import primitive_type, registered_trees, rules_of_primitives
 from rewarm.jax_adapter.seam.runs import array_of, unwatch_runs, watch_runs
+from rewarm.jax_adapter.seam.tuned import overrides_of, plain_compile_options, set_overrides
 
 __all__ = [
     "DESCRIBED",
@@ -124,6 +128,7 @@ __all__ = [
     "compile_copy",
     "compile_now",
     "compile_smallest",
+    "compiled_so_far",
     "compiler_log",
     "copy_of",
     "cpu_client",
@@ -133,6 +138,7 @@ __all__ = [
     "fast_path",
     "flag_prefixes",
     "forget_client_ahead",
+    "forgetting_traces",
     "have_compiled",
     "hear_of_cpu_client",
     "hearing_of_devices",
@@ -145,6 +151,7 @@ __all__ = [
     "jit",
     "jitted_parts",
     "jitted_type",
+    "job_address",
     "job_client",
     "key_parts",
     "leaf_of",
@@ -157,9 +164,11 @@ __all__ = [
     "nothing_is_traced",
     "optimised_programs",
     "options_of_a_trace",
+    "overrides_of",
     "partitioning_call",
     "parts_of",
     "placed",
+    "plain_compile_options",
     "primitive_type",
     "probe",
     "probe_jitted",
@@ -169,16 +178,19 @@ __all__ = [
     "put_together",
     "read_options",
     "registered_as_tree",
+    "registered_trees",
     "remember_defaults",
     "rules_of_primitives",
     "run_flat",
     "run_once",
     "salt_of_hooks",
     "serialised_programs",
+    "set_overrides",
     "take_apart",
     "topology",
     "trace_context",
     "tune_alone",
+    "type_of_result",
     "untyped_targets",
     "unwatch_runs",
     "verification_error",

@@ -63,6 +63,13 @@ def job_client() -> Any:
     return client if all(callable(getattr(client, name, None)) for name in _NEEDED) else None
 
 
+def job_address() -> str:
+    """Where the service of the job is, as `jax.distributed` was told; "" outside a job. Starts nothing."""
+    from jax._src import distributed
+
+    return str(getattr(distributed.global_state, "coordinator_address", None) or "")
+
+
 def tune_alone(call: Call) -> None:
     """Have XLA:GPU tune the kernels of a call in this process, without the others of the program."""
     options = call.compile_options

@@ -76,6 +76,7 @@ def probe_jitted() -> str | None:
         if _UNLOADED - fields.keys() or not callable(pxla.UnloadedMeshExecutable.load):
             return "an executable is made of other parts"
         core.trace_state_clean()
+        _nobodys_context()
     except Exception as error:  # noqa: BLE001 - a JAX that is not as known raises anything
         return f"{type(error).__name__}: {error}"
     return None
@@ -161,6 +162,11 @@ def leaf_of(value: Any) -> Leaf | None:
     return Leaf(_aval_text(aval), placed)
 
 
+def type_of_result(aval: Any) -> str:
+    """What counts of the type of one result."""
+    return f"{getattr(aval, 'shape', aval)} {getattr(aval, 'dtype', '')!s} weak={getattr(aval, 'weak_type', False)}"
+
+
 @functools.lru_cache(maxsize=1 << 12)
 def _aval_text(aval: Any) -> str:
     # A model has hundreds of leaves of a few shapes, and JAX takes 20 us for the text of each.
@@ -191,10 +197,10 @@ def abstract(value: Any) -> Any:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
 
 
-def take_apart(compiled: Any, at_hand: Sequence[Any]) -> bytes:
+def take_apart(compiled: Any, way_to: Callable[[Any], Any | None]) -> bytes:
     """All that a `Compiled` is beside its executable, as bytes for `put_together`.
 
-    `at_hand`: objects that are written as places in this list.
+    `way_to`: for an object that is not to be written out, plain values by which another process finds its own.
 
     Raises:
       ValueError: it has parts of this process, such as callbacks; the text says which.
@@ -212,29 +218,28 @@ def take_apart(compiled: Any, at_hand: Sequence[Any]) -> bytes:
     if getattr(compiled._params, "const_args", None):
         raise ValueError("constants that are passed as arguments")
     with io.BytesIO() as file:
-        _Pickler(file, at_hand).dump((found, compiled.out_tree))
+        _Pickler(file, way_to).dump((found, compiled.out_tree))
         return file.getvalue()
 
 
-def put_together(data: bytes, executable: Any, client: Any, at_hand: Callable[[], Sequence[Any]]) -> tuple[Any, Any]:
+def put_together(data: bytes, executable: Any, client: Any, find: Callable[[Any], Any]) -> tuple[Any, Any]:
     """The `MeshExecutable` of what `take_apart` made, around a loaded executable, and the tree of its results.
 
-    `at_hand`: the same objects in this process, asked for where one is needed. `data` must have been verified: it is
-    unpickled.
+    `find`: the object of this process that such values lead to. `data` must have been verified: it is unpickled.
 
     Raises:
       Exception: what unpickling raises.
     """
-    unloaded, out_tree = _Unpickler(io.BytesIO(data), executable, client, at_hand).load()
+    unloaded, out_tree = _Unpickler(io.BytesIO(data), executable, client, find).load()
     return unloaded.load(), out_tree
 
 
 class _Pickler(pickle.Pickler):
-    """Writes devices by their ids, what is at hand by its place, and the executable not at all."""
+    """Writes devices by their ids, what is at hand by the way to it, and the executable not at all."""
 
-    def __init__(self, file: io.BytesIO, at_hand: Sequence[Any]) -> None:
+    def __init__(self, file: io.BytesIO, way_to: Callable[[Any], Any | None]) -> None:
         super().__init__(file, protocol=5)
-        self._places = {id(one): place for place, one in enumerate(at_hand)}
+        self._way_to = way_to
 
     def persistent_id(self, obj: Any) -> Any:
         from jax._src.lib import xla_client
@@ -245,14 +250,14 @@ class _Pickler(pickle.Pickler):
             return ("client",)
         if isinstance(obj, xla_client.LoadedExecutable) or type(obj).__name__ in ("Executable", "LoadedExecutable"):
             return ("executable",)
-        place = self._places.get(id(obj))
-        return None if place is None else ("at hand", place)
+        way = self._way_to(obj)
+        return None if way is None else ("at hand", way)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, executable: Any, client: Any, at_hand: Callable[[], Sequence[Any]]) -> None:
+    def __init__(self, file: io.BytesIO, executable: Any, client: Any, find: Callable[[Any], Any]) -> None:
         super().__init__(file)
-        self._at_hand = functools.cache(at_hand)
+        self._find = find
         self._executable = executable
         self._client = client
         self._devices = {int(device.id): device for device in client.devices()}
@@ -265,8 +270,8 @@ class _Unpickler(pickle.Unpickler):
                 return self._client
             case ("executable",):
                 return self._executable
-            case ("at hand", place):
-                return self._at_hand()[place]
+            case ("at hand", way):
+                return self._find(way)
         raise pickle.UnpicklingError(f"an unknown part: {pid!r}")
 
 
@@ -298,6 +303,23 @@ _BESIDE = (
 
 def _is_beside(name: str) -> bool:
     return any(word in name for word in _BESIDE)
+
+
+@contextlib.contextmanager
+def forgetting_traces() -> Iterator[None]:
+    """Within it, JAX traces anew what it has traces of, inner functions too, and none of that is kept for later.
+
+    A context of the user's is part of what JAX keeps its traces by, and of nothing else (`jax.make_user_context`).
+    """
+    with _nobodys_context()(object()):
+        yield
+
+
+@functools.cache
+def _nobodys_context() -> Any:
+    import jax
+
+    return jax.make_user_context(default_value=None)
 
 
 class Carried(NamedTuple):

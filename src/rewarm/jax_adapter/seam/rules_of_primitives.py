@@ -1,4 +1,5 @@
-"""The tables in which JAX keeps what its primitives come to: anybody may put a function of his own into them.
+"""The tables in which JAX keeps what its primitives come to, and how classes are taken apart: anybody may put a
+function of his own into them.
 
 Not promised: all tables: one that a JAX does not have under its name is left out.
 """
@@ -47,3 +48,11 @@ def _entries(table: str, rules: Any) -> Iterator[tuple[str, str, Any]]:
     if isinstance(rules, dict):
         for primitive, rule in list(rules.items()):
             yield table, str(primitive), getattr(rule, "rule", rule)
+
+
+def registered_trees() -> Iterator[tuple[type, tuple[Any, ...]]]:
+    """Each class that JAX takes apart, with the functions that do it."""
+    from jax._src import tree_util
+
+    for cls, entry in list(getattr(tree_util, "_registry", {}).items()):
+        yield cls, (getattr(entry, "to_iter", None), getattr(entry, "from_iter", None))

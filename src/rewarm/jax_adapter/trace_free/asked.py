@@ -15,11 +15,13 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from rewarm import settings
 from rewarm.errors import NotFingerprintableError
 from rewarm.fingerprint import fingerprint
+from rewarm.fingerprint.naming import contents_of_cells
 from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.jax_values import classes_of, companions, reducers, trace_context
 from rewarm.jax_adapter.seam.jitted import Parts
@@ -38,6 +40,8 @@ class Asked(NamedTuple):
       tree: theirs, of `(arguments, named arguments)`.
       told: what the digest was made of, by name, for people.
       objects: the static arguments, and the tree with its classes: what a trace sees of the call beside the leaves.
+      likeness: a digest of the plain values that the function has closed over or as defaults: among the functions that
+        one factory made, those of one likeness are looked at first. It decides nothing.
     """
 
     kind: str
@@ -46,6 +50,7 @@ class Asked(NamedTuple):
     tree: Any
     told: Mapping[str, str]
     objects: tuple[Any, ...]
+    likeness: str
 
 
 class NotAskedError(Exception):
@@ -82,7 +87,7 @@ def asked(fun: Any, parts: Parts, jitted: Any, args: Sequence[Any], kwargs: Mapp
     except NotFingerprintableError as error:
         raise NotAskedError(str(error)) from error
     kind = _digest(told)
-    return Asked(kind, told["function"], flat, tree, told, (static, tree, classes_of(tree)))
+    return Asked(kind, told["function"], flat, tree, told, (static, tree, classes_of(tree)), _digest(_held_by(fun)))
 
 
 def name_of(fun: Any) -> str:
@@ -94,6 +99,23 @@ def name_of(fun: Any) -> str:
         fun = inner
     named = fun if hasattr(fun, "__qualname__") else type(fun)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def _held_by(fun: Any) -> list[Any]:
+    held: list[Any] = []
+    for _ in range(8):
+        if isinstance(fun, functools.partial):
+            held += [_outline(fun.args), _outline(tuple(fun.keywords.items()))]
+            fun = fun.func
+        elif isinstance(fun, MethodType):
+            held.append(_name(type(fun.__self__)))
+            fun = fun.__func__
+        else:
+            break
+    if isinstance(fun, FunctionType):
+        held += [_outline(content) for content in contents_of_cells(fun)]
+        held.append(_outline(fun.__defaults__))
+    return held
 
 
 def _divided(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -19,17 +19,18 @@ import contextvars
 import functools
 import inspect
 import logging
-import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
+import rewarm
 from rewarm.errors import TraceMismatchError
 from rewarm.guards import Rules, check
 from rewarm.jax_adapter import activation, seam
 from rewarm.jax_adapter.jax_values import companions, reducers
-from rewarm.jax_adapter.keys import key_of_lowered
 from rewarm.jax_adapter.session import Session
 from rewarm.jax_adapter.trace_free import tracing
 from rewarm.jax_adapter.trace_free.asked import Asked, NotAskedError, asked, name_of
@@ -37,6 +38,8 @@ from rewarm.jax_adapter.trace_free.libraries import ADAPTERS
 from rewarm.jax_adapter.trace_free.proving import DIFFERENT, EQUAL, Proof, prover
 from rewarm.jax_adapter.trace_free.records import Record, Records, State
 from rewarm.jax_adapter.trace_free.serving import Found, NotServedError, Served, found, serve
+from rewarm.jax_adapter.trace_free.tracing import Came, RaisedError
+from rewarm.jax_adapter.tuner.decisions import changed
 
 logger = logging.getLogger("rewarm")
 
@@ -51,24 +54,33 @@ _OLD = 7 * 24 * 3600.0
 _SHOWN = 3
 
 RAISE, WARN = "raise", "warn"
+BESIDE, AT_THE_START = "beside", "at the start"
 
 
-def jit(fun: Any, *, depends_on: Iterable[Any] | Any = (), on_mismatch: str = RAISE, options: Mapping[str, Any]) -> Any:
+def jit(
+    fun: Any,
+    *,
+    depends_on: Iterable[Any] | Any = (),
+    on_mismatch: str = RAISE,
+    proof: str = BESIDE,
+    options: Mapping[str, Any],
+) -> Any:
     """See `rewarm.jit`.
 
     Raises:
-      ValueError: `on_mismatch` is none of its values.
+      ValueError: `on_mismatch` or `proof` is none of its values.
       Exception: what `jax.jit` raises.
     """
-    if on_mismatch not in (RAISE, WARN):
-        raise ValueError(f"rewarm.jit: on_mismatch: expected {RAISE!r} or {WARN!r}, found {on_mismatch!r}")
+    for name, value, good in (("on_mismatch", on_mismatch, (RAISE, WARN)), ("proof", proof, (BESIDE, AT_THE_START))):
+        if value not in good:
+            raise ValueError(f"rewarm.jit: {name}: expected {good[0]!r} or {good[1]!r}, found {value!r}")
     jitted = seam.jit(fun, **options)
     why_not = _obstacle()
     if why_not is not None:
         activation.tell(f"rewarm.jit is jax.jit with JAX {seam.version()}: {why_not}")
         return jitted
     declared = tuple(depends_on) if isinstance(depends_on, (tuple, list)) else (depends_on,)
-    return _Function(fun, jitted, declared, on_mismatch, options).made
+    return _Function(fun, jitted, _Said(declared, on_mismatch, proof, options)).made
 
 
 @functools.cache
@@ -90,19 +102,35 @@ class _Way(NamedTuple):
     lasting: bool = False
 
 
-class _Function:
-    """One function that was jitted here."""
+class _Said(NamedTuple):
+    """What the user said of a function."""
 
-    def __init__(
-        self, fun: Any, jitted: Any, depends_on: tuple[Any, ...], on_mismatch: str, options: Mapping[str, Any]
-    ) -> None:
+    depends_on: tuple[Any, ...]
+    on_mismatch: str
+    proof: str
+    options: Mapping[str, Any]
+
+
+class _Call(NamedTuple):
+    """One call, with what is known of its kind."""
+
+    session: Session
+    records: Records
+    asked: Asked
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    rules: Rules
+
+
+class _Function:
+    """One function that was jitted here. Safe for any number of threads: no lock is held while the user's code runs, so
+    threads that call for the first time at once may all trace, as with `jax.jit`."""
+
+    def __init__(self, fun: Any, jitted: Any, said: _Said) -> None:
         self._fun = fun
         self._jitted = jitted
-        self._depends_on = depends_on
-        self._on_mismatch = on_mismatch
-        self._options = options
+        self._said = said
         self._parts = seam.parts_of(jitted)
-        self._lock = threading.RLock()
         # Kinds of calls that were traced in this process: JAX knows them, and what it knows is not asked for again.
         self._traced: set[str] = set()
         # What was loaded, by record. Whether it may be served is asked each time: JAX comes here again after its own
@@ -110,6 +138,9 @@ class _Function:
         self._served: dict[str, Served] = {}
         self._mismatch: str | None = None
         self.made = seam.with_miss(jitted, self._miss)
+
+    def __deepcopy__(self, _: Any) -> _Function:
+        return self  # a copy of what `jax.jit` returned is as good as that
 
     # -- what JAX calls ----------------------------------------------------------------------------------------
 
@@ -123,7 +154,11 @@ class _Function:
             # All ranks would have to decide alike, and a rank that traces keeps the others waiting.
             self._say(self._name, _Way("traced", ("programs of several processes are",), lasting=True))
             return self._parts.miss(*args, **kwargs)
-        answer = self._answer(session, args, kwargs)
+        try:
+            answer = self._answer(session, args, kwargs)
+        except RaisedError as raised:
+            # Not traced once more only to raise the same. Our own frames are of no use to anybody.
+            raise raised.error.with_traceback(_beyond_ours(raised.error.__traceback__)) from raised.error.__cause__
         results = self._parts.miss(*args, **kwargs) if answer is None else answer
         self._tell_of_mismatch()  # JAX comes here no more: a proof that failed meanwhile would never be told of
         return results
@@ -132,7 +167,7 @@ class _Function:
         said, self._mismatch = self._mismatch, None
         if said is None:
             return
-        if self._on_mismatch == RAISE:
+        if self._said.on_mismatch == RAISE:
             raise TraceMismatchError(said)
         warnings.warn(said, stacklevel=3)
 
@@ -141,6 +176,7 @@ class _Function:
         try:
             root = session.folder_of_traces()
             call = asked(self._fun, self._parts, self._jitted, args, kwargs)
+            rules = self._rules(call)
         except NotAskedError as error:
             if str(error):
                 self._say(self._name, _Way("traced", (str(error),), lasting=True))
@@ -148,13 +184,9 @@ class _Function:
         except Exception:
             logger.debug("rewarm: %s is traced", self._name, exc_info=True)
             return None
-        if root is None:
+        if root is None or call.kind in self._traced:
             return None
-        with self._lock:
-            if call.kind in self._traced:
-                return None
-            records = Records(root)
-            served = self._find(session, records, call, args, kwargs)
+        served = self._find(_Call(session, Records(root), call, args, kwargs, rules))
         return None if served is None else self._run(served, call)
 
     def _run(self, served: Served, call: Asked) -> tuple[Any, Any, bool]:
@@ -166,159 +198,139 @@ class _Function:
 
     # -- with a record, or without -----------------------------------------------------------------------------
 
-    def _find(
-        self, session: Session, records: Records, call: Asked, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Served | None:
-        """The executable of a record that may be believed; else the call is traced, and `None`."""
+    def _find(self, call: _Call) -> Served | None:
+        """The executable of a record that may be believed; else the call is traced, and `None`.
+
+        Raises:
+          RaisedError: the user's function raises.
+        """
         try:
-            rules = self._rules(call)
-            one, why = self._held(session, records, call, rules)
+            one, why = self._held(call)
+            state = State() if one is None else call.records.state(one.record)
         except Exception as error:  # noqa: BLE001 - the program runs whatever happens here
-            one, why, rules = None, (f"its records cannot be read: {error}",), None
-        state = State() if one is None else records.state(one.record)
+            one, why, state = None, (f"its records cannot be read: {error}",), State()
         # Where no proof comes out (the program ends before, or its guards do not hold in another thread) it is traced
         # now and then.
         if one is not None and state.may_skip and state.starts <= _unproved(state.proved):
             if one.record.id in self._served:
                 return self._served[one.record.id]
             try:
-                assert rules is not None  # without them no record is held
-                served = serve(session, one, (self._fun, *rules.depends_on))
+                served = serve(call.session, one, (self._fun, *call.rules.depends_on))
             except NotServedError as error:
                 why = (str(error),)
+                one = None if error.of_no_use else one
             else:
-                session.count_trace("skipped")
+                call.session.count_trace("skipped")
                 self._served[one.record.id] = served
                 try:
-                    self._have_proved(session, records, rules, one.record, state, args, kwargs)
+                    self._have_proved(call, one.record, state)
                 except Exception:
                     logger.debug("rewarm: no proof of %s", self._name, exc_info=True)
                 return served
-        self._trace(session, records, call, args, kwargs, one and one.record, state, rules, why)
-        self._traced.add(call.kind)
+        self._trace(call, one and one.record, state, why)
+        self._traced.add(call.asked.kind)
         return None
 
-    def _held(
-        self, session: Session, records: Records, call: Asked, rules: Rules
-    ) -> tuple[Found | None, tuple[str, ...]]:
+    def _held(self, call: _Call) -> tuple[Found | None, tuple[str, ...]]:
         """The newest record whose guards hold, or what changed since the newest."""
         newest: tuple[str, ...] | None = None
-        for record in records.of(call.kind):
-            changes = check(self._fun, record.guards, rules)
+        for record in call.records.of(call.asked.kind, call.asked.likeness):
+            changes = check(self._fun, record.guards, call.rules)
             if changes:
                 newest = newest or tuple(f"{one.what}: {one.was} -> {one.now}" for one in changes)
                 continue
+            if otherwise := changed(call.session, record.decisions):
+                newest = newest or (otherwise,)
+                continue
             try:
-                return found(session, record), ()
+                return found(call.session, record), ()
             except NotServedError as error:
                 newest = (str(error),)
         return None, ("such a call was not recorded before",) if newest is None else newest
 
-    def _trace(
-        self,
-        session: Session,
-        records: Records,
-        call: Asked,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        record: Record | None,
-        state: State,
-        rules: Rules | None,
-        why: tuple[str, ...],
-    ) -> None:
-        """Trace the call, and keep what that tells. JAX has it in memory then."""
+    def _trace(self, call: _Call, record: Record | None, state: State, why: tuple[str, ...]) -> None:
+        """Trace the call, and keep what that tells. JAX has it in memory then.
+
+        Raises:
+          RaisedError: the user's function raises.
+        """
         try:
-            if record is not None:
-                way = self._compared(records, record, state, args, kwargs, why)
-            elif rules is not None:
-                way = self._recorded(records, call, args, kwargs, rules, why)
-            else:
-                way = _Way("traced", why)
-        except Exception:  # the user's own, which JAX raises again, in its own words
+            way = self._recorded(call, why) if record is None else self._compared(call, record, state, why)
+        except RaisedError:
+            raise
+        except Exception:  # the compiler's own, which JAX raises again, in its own words
             logger.debug("rewarm: %s cannot be traced", self._name, exc_info=True)
             return
-        session.count_trace(way.outcome)
-        records.tell(call.kind, {**way._asdict(), "function": call.name, "time": time.time(), "told": dict(call.told)})
-        self._say(call.name, way)
-        if session.settings.explain and way.why and not way.lasting:
-            logger.warning("rewarm: %s was traced: %s", call.name, "; ".join(way.why[:_SHOWN]))
+        call.session.count_trace(way.outcome)
+        asked = call.asked
+        call.records.tell(
+            asked.kind, {**way._asdict(), "function": asked.name, "time": time.time(), "told": dict(asked.told)}
+        )
+        self._say(asked.name, way)
+        if call.session.settings.explain and way.why and not way.lasting:
+            logger.warning("rewarm: %s was traced: %s", asked.name, "; ".join(way.why[:_SHOWN]))
 
-    def _compared(
-        self,
-        records: Records,
-        record: Record,
-        state: State,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        why: tuple[str, ...],
-    ) -> _Way:
+    def _compared(self, call: _Call, record: Record, state: State, why: tuple[str, ...]) -> _Way:
         """Traced with guards that hold: a proof, in the foreground."""
         if state.struck:
             return _Way("traced", (f"an earlier proof failed: {state.struck}",), lasting=True)
-        key = tracing.only_key(self._jitted, args, kwargs)
-        if key == record.key:
-            records.note(record, State(state.proved + 1, time.time(), 0, ""))
-            return _Way("proved", why)
-        if key is None:
+        came = tracing.traced_again(self._jitted, call.args, call.kwargs)
+        if came is None:
             return _Way("traced", ("its program has no key now",))
-        struck = f"the same guards, and another program (key {key[:12]} in the place of {record.key[:12]})"
-        records.note(record, state._replace(struck=struck))
+        if came == (record.key, record.results):
+            call.records.note(record, State(state.proved + 1, time.time()))
+            return _Way("proved", why)
+        struck = _difference(record, came)
+        call.records.strike(record, struck)
         return _Way("traced", (struck,), lasting=True)
 
-    def _recorded(
-        self,
-        records: Records,
-        call: Asked,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        rules: Rules,
-        why: tuple[str, ...],
-    ) -> _Way:
-        traced = tracing.trace(self._fun, self._jitted, call, args, kwargs, rules)
+    def _recorded(self, call: _Call, why: tuple[str, ...]) -> _Way:
+        traced = tracing.trace(self._fun, self._jitted, call.asked, call.args, call.kwargs, call.rules)
         if traced.record is None:
             return _Way("traced", (traced.obstacle,), lasting=True)
-        records.put(traced.record)
+        call.records.put(traced.record)
         return _Way("recorded", why)
 
     def _rules(self, call: Asked) -> Rules:
-        return Rules(reducers(), companions, ADAPTERS, (*call.objects, *self._depends_on))
+        return Rules(reducers(), companions, ADAPTERS, (*call.objects, *self._said.depends_on))
 
     # -- proofs ------------------------------------------------------------------------------------------------
 
-    def _have_proved(
-        self,
-        session: Session,
-        records: Records,
-        rules: Rules,
-        record: Record,
-        state: State,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> None:
+    def _have_proved(self, call: _Call, record: Record, state: State) -> None:
         # Before anything can end the program: a start whose proof never comes out counts.
-        records.note(record, state._replace(starts=state.starts + 1))
-        if not _is_due(state):
+        call.records.note(record, state._replace(starts=state.starts + 1))
+        if record.alone or self._said.proof == AT_THE_START or not _is_due(state):
             return
-        abstract_args, abstract_kwargs = self._abstract(args, kwargs)
+        session, records, rules = call.session, call.records, call.rules
+        abstract_args, abstract_kwargs = self._abstract(call.args, call.kwargs)
         contexts, variables = seam.carried(), contextvars.copy_context()
-        again = seam.jit(_fresh(self._fun), **self._options)
+        again = seam.jit(_fresh(self._fun), **self._said.options)
+        differs = ""
 
         def holds() -> bool:
             with seam.carrying(contexts):
-                return not variables.run(check, self._fun, record.guards, rules)
+                return not variables.run(check, self._fun, record.guards, rules) and not changed(
+                    session, record.decisions
+                )
 
-        def trace() -> str | None:
+        def is_alike() -> bool | None:
+            nonlocal differs
             with seam.carrying(contexts):
-                return key_of_lowered(variables.run(again.lower, *abstract_args, **abstract_kwargs))
+                came = variables.run(tracing.traced_beside, again, abstract_args, abstract_kwargs)
+            if came is None:
+                return None
+            differs = "" if came == (record.key, record.results) else _difference(record, came)
+            return not differs
 
         def done(verdict: str) -> None:
             if verdict == EQUAL:
-                records.note(record, State(state.proved + 1, time.time(), 0, ""))
+                now = records.state(record)
+                records.note(record, State(now.proved + 1, time.time()))
             elif verdict == DIFFERENT:
-                self._struck(records, record, state)
+                self._struck(records, record, differs)
             session.count_trace(f"proof {verdict}")
 
-        prover.prove(Proof(record.name, record.key, session.requests, holds, trace, done))
+        prover.prove(Proof(record.name, session.requests, holds, is_alike, done))
 
     def _abstract(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments without their data, which the program may give away, change or want back."""
@@ -334,21 +346,20 @@ class _Function:
             {name: value if name in self._parts.static_argnames else abstract(value) for name, value in kwargs.items()},
         )
 
-    def _struck(self, records: Records, record: Record, state: State) -> None:
+    def _struck(self, records: Records, record: Record, differs: str) -> None:
         """The program that runs is not the one that a trace gives: it goes, and the next call says so."""
-        struck = "a trace beside the program came to another program though nothing guarded had changed"
         told = (
-            f"rewarm.jit: {self._name} was started without a trace, and a trace beside it has now come to another "
-            f"program: results since the start may be wrong. Something that the function reads while it is traced has "
-            f"changed and was not seen. The function is traced from now on; declare what it reads (depends_on=), or "
+            f"rewarm.jit: {self._name} was started without a trace, and a trace beside it has now come to something "
+            f"else ({differs}): results since the start may be wrong. Something that the function reads while it is "
+            f"traced has changed and was not seen. The function is traced from now on; declare what it reads "
+            f"(depends_on=), or "
             f"use jax.jit. `rewarm explain --trace {self._name}` lists what is guarded"
         )
-        with self._lock:
-            self._mismatch = told
-            self._served.clear()
-            self._traced.add(record.kind)
+        self._mismatch = told
+        self._traced.add(record.kind)
+        self._served.clear()
         self.made._clear_cache()
-        records.note(record, state._replace(struck=struck))
+        records.strike(record, differs)
         logger.error("%s", told)
 
     # -- telling -----------------------------------------------------------------------------------------------
@@ -364,6 +375,23 @@ class _Function:
             activation.tell(f"{name} is traced at each start: {shown or 'its trace cannot be recorded'}")
         elif shown:
             logger.debug("rewarm: %s was %s: %s", name, way.outcome, shown)
+
+
+def _difference(record: Record, came: Came) -> str:
+    if came.key != record.key:
+        return f"another program, of key {came.key[:12]} in the place of {record.key[:12]}, though all guards hold"
+    return "the same program, and other types or another tree of the results, though all guards hold"
+
+
+_OURS = str(Path(rewarm.__file__).parent)
+
+
+def _beyond_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package at its beginning."""
+    at = traceback
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(_OURS):
+        at = at.tb_next
+    return at or traceback
 
 
 def _session_of_a_first_call() -> Session | None:

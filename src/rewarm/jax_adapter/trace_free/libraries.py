@@ -1,11 +1,12 @@
-"""State of libraries that a trace reads and no argument shows.
+"""State of libraries that a trace reads and no argument shows: what the user put into tables of JAX's and of Python's.
 
-Not promised: every library. What is not listed here is seen only where it is a value that the library's code names:
-`guards/holdings.py` looks some levels into it.
+Not promised: every library. What is not listed here is seen only where it is a value that the library's code names
+(`guards/holdings.py`). Nor what a library puts into such tables when it is imported: that is its code.
 """
 
 from __future__ import annotations
 
+import copyreg
 import functools
 from collections.abc import Iterator
 from types import FunctionType
@@ -13,21 +14,54 @@ from typing import Any
 
 from rewarm.fingerprint.naming import contents_of_cells
 from rewarm.guards import Adapter
-from rewarm.guards.places import kind_of_file
-from rewarm.guards.roots import code_digest
+from rewarm.guards.holdings import text_of
+from rewarm.guards.places import kind_of_file, kind_of_module
 from rewarm.jax_adapter import seam
 
 _DEPTH = 6
 
 
-def _rules_of_the_user() -> list[tuple[str, str, str]]:
-    """What the user put into JAX's tables of rules, by code: a rule that ran and counts nowhere else is refused."""
-    return sorted(
-        (table, primitive, code_digest(function.__code__))
-        for table, primitive, rule in seam.rules_of_primitives()
-        for function in _functions(rule, _DEPTH)
-        if kind_of_file(function.__code__.co_filename) == "user"
-    )
+Rows = list[tuple[str, str, str]]
+
+
+def _tables() -> Rows:
+    """What the user put into the tables, by code and by what that closed over: what ran and counts nowhere else is
+    refused."""
+    return sorted({*_rules(), *_trees(), *_copies()})
+
+
+def _rules() -> Iterator[tuple[str, str, str]]:
+    """Rules of JAX's primitives."""
+    for table, primitive, rule in seam.rules_of_primitives():
+        if _is_of_the_user(rule):
+            yield table, primitive, text_of(rule)
+
+
+def _trees() -> Iterator[tuple[str, str, str]]:
+    """How JAX takes classes apart that are not the user's; his own count with the class."""
+    for cls, functions in seam.registered_trees():
+        if _is_of_others(cls) and _is_of_the_user(functions):
+            yield "trees", _name(cls), text_of(functions)
+
+
+def _copies() -> Iterator[tuple[str, str, str]]:
+    """How such classes are copied and pickled."""
+    for cls, function in list(copyreg.dispatch_table.items()):
+        if _is_of_others(cls) and _is_of_the_user(function):
+            yield "copies", _name(cls), text_of(function)
+
+
+def _is_of_others(cls: type) -> bool:
+    return cls.__module__ != "__main__" and kind_of_module(cls.__module__) != "user"
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _is_of_the_user(value: object) -> bool:
+    found = _functions(value, _DEPTH)
+    return any(kind_of_file(function.__code__.co_filename) == "user" for function in found)
 
 
 def _functions(value: Any, depth: int) -> Iterator[FunctionType]:
@@ -47,4 +81,4 @@ def _functions(value: Any, depth: int) -> Iterator[FunctionType]:
         yield from _functions(one, depth - 1)
 
 
-ADAPTERS: tuple[Adapter, ...] = (Adapter("jax", _rules_of_the_user),)
+ADAPTERS: tuple[Adapter, ...] = (Adapter("jax", _tables),)

@@ -55,18 +55,16 @@ class Proof(NamedTuple):
 
     Attributes:
       name: of the function, for people.
-      key: what the call is believed to come to.
       requests: how many programs the process has asked for so far.
       holds: whether all that the trace depended on is still as it was.
-      trace: the call, traced: its key, or `None`.
+      is_alike: the call, traced: whether that came to what is believed; `None` where it came to nothing.
       done: hears what came of it: `EQUAL`, `DIFFERENT` or `VOID`.
     """
 
     name: str
-    key: str
     requests: Callable[[], int]
     holds: Callable[[], bool]
-    trace: Callable[[], str | None]
+    is_alike: Callable[[], bool | None]
     done: Callable[[str], object]
 
 
@@ -158,9 +156,9 @@ class Prover:
         try:
             with self._throttled():
                 if proof.holds():
-                    key = proof.trace()
-                    if key is not None and proof.holds():
-                        verdict = EQUAL if key == proof.key else DIFFERENT
+                    alike = proof.is_alike()
+                    if alike is not None and proof.holds():
+                        verdict = EQUAL if alike else DIFFERENT
         except Exception:
             logger.debug("rewarm: the proof of %s is void", proof.name, exc_info=True)
         if not self._ends:

@@ -3,12 +3,18 @@
 Not promised: that a record is found again: the oldest go, and one that cannot be read is none.
 
     <root>/traces/<kind, 64 hex>/<key>.trace    an entry of the envelope, kind "trace"
-    <root>/traces/<kind, 64 hex>/<key>.json     what became of it: proofs, a strike
+    <root>/traces/<kind, 64 hex>/<key>.json     what became of it: proofs, starts without one
+    <root>/traces/<kind, 64 hex>/<key>.struck   a proof failed, and how: what was recorded of these guards is never
+                                                believed again, whoever records it anew
     <root>/traces/<kind, 64 hex>/last.json      what became of the last call, for people
 
 A record's key is the digest of kind and guards. Its sections: "guards" (JSON), "place" (JSON: how the executable is
-loaded), "parts" (what `seam.take_apart` made: it is unpickled, so the folder is a private one, as all that holds code).
-At most `_VARIANTS` of one kind are kept, the newest, and `_KINDS` kinds in all.
+loaded), "parts" (what `seam.take_apart` made: it is unpickled, so the folder is a private one, as all that holds code),
+"decisions" (JSON: winners of the tuner that the trace took), "told" (JSON, for people) and "facts" (JSON: the rest). At
+most `_VARIANTS` of one kind are kept, the newest, and `_KINDS` kinds in all.
+
+Races, and their worst outcome: two processes count proofs or starts at once, and one count is lost. A strike is a file
+of its own, which nobody takes back.
 """
 
 from __future__ import annotations
@@ -27,13 +33,17 @@ from rewarm import small_files
 from rewarm.envelope import Entry, Header, open_entry, seal
 from rewarm.errors import BadEntryError
 from rewarm.guards import Guards
+from rewarm.jax_adapter.tuner.decisions import Decision
 from rewarm.store.contract import is_key
 
 FOLDER = "traces"
 TRACE = "trace"
 LAST = "last.json"
 
-_VARIANTS = 4
+_STRUCK = ".struck"
+_FACTS = ("results", "likeness", "alone")
+
+_VARIANTS = 32
 _KINDS = 1_000
 _BYTES = 64 << 20
 _SMALL = 256 << 10
@@ -85,6 +95,10 @@ class Record(NamedTuple):
       parts: what it is beside the executable.
       created: seconds since the epoch.
       told: what the kind was made of.
+      decisions: the winners of tunable functions that the trace took, or found none of.
+      results: the digest of the tree and the types of what the function returns (`results.py`).
+      likeness: a digest of the plain values that the function captures, by which the record is found quickly that fits.
+      alone: why a proof must not run beside the program; "" where it may.
     """
 
     kind: str
@@ -96,6 +110,10 @@ class Record(NamedTuple):
     parts: bytes
     created: float
     told: Mapping[str, str]
+    decisions: tuple[Decision, ...] = ()
+    results: str = ""
+    likeness: str = ""
+    alone: str = ""
 
     @property
     def id(self) -> str:
@@ -130,24 +148,43 @@ class Records:
     def __init__(self, root: Path) -> None:
         self._root = root / FOLDER
 
-    def of(self, kind: str) -> Iterator[Record]:
-        """The records of a kind that can be read, the newest first."""
-        for path in self._newest(kind):
-            record = self._read(path, kind)
-            if record is not None:
+    def of(self, kind: str, likeness: str = "") -> Iterator[Record]:
+        """The records of a kind that can be read, those of this likeness first, and the newest first among those."""
+        found = (self._read(path, kind) for path in self._newest(kind))
+        others = []
+        for record in found:
+            if record is not None and likeness in ("", record.likeness):
                 yield record
+            elif record is not None:
+                others.append(record)
+        yield from others
 
     def state(self, record: Record) -> State:
         """How far it is trusted."""
+        struck = self._struck(record)
         try:
             told = json.loads(small_files.contents(self._path(record.kind, f"{record.id}.json"), _SMALL))
-            return State(int(told["proved"]), float(told["last"]), int(told["starts"]), str(told["struck"]))
+            return State(_count(told["proved"]), float(told["last"]), _count(told["starts"]), struck)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return State()
+            return State(struck=struck)
 
     def note(self, record: Record, state: State) -> None:
-        """Keep how far it is trusted."""
-        self._write(record.kind, f"{record.id}.json", json.dumps(state._asdict()).encode())
+        """Keep how often it was proved; a strike is not taken back by it."""
+        told = {name: value for name, value in state._asdict().items() if name != "struck"}
+        self._write(record.kind, f"{record.id}.json", json.dumps(told).encode())
+
+    def strike(self, record: Record, why: str) -> None:
+        """A proof failed: never believe it again, nor what is recorded anew of the same guards."""
+        self._write(record.kind, f"{record.id}{_STRUCK}", why.encode("utf-8", "replace")[:_SMALL])
+
+    def _struck(self, record: Record) -> str:
+        path = self._path(record.kind, f"{record.id}{_STRUCK}")
+        try:
+            return small_files.contents(path, _SMALL).decode("utf-8", "replace") or "a proof failed"
+        except FileNotFoundError:
+            return ""
+        except OSError as error:  # something is there
+            return f"a proof failed ({error.strerror})"
 
     def put(self, record: Record) -> None:
         """Keep a record; its state begins anew."""
@@ -166,6 +203,8 @@ class Records:
             "place": json.dumps(record.place.plain()).encode(),
             "told": json.dumps(dict(record.told)).encode(),
             "parts": record.parts,
+            "decisions": json.dumps([one.plain() for one in record.decisions]).encode(),
+            "facts": json.dumps({name: getattr(record, name) for name in _FACTS}).encode(),
         }
         with contextlib.suppress(OSError):
             self._path(record.kind, f"{record.id}.json").unlink(missing_ok=True)
@@ -232,6 +271,13 @@ def _age(path: Path) -> float:
         return 0.0
 
 
+def _count(value: Any) -> int:
+    """Raises ValueError where it is no count."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"not a count: {value!r:.40}")
+    return value
+
+
 def _key(kind: str, guards: str) -> str:
     return hashlib.sha256(f"{kind} {guards}".encode()).hexdigest()
 
@@ -251,4 +297,6 @@ def _record(entry: Entry, kind: str) -> Record:
         parts=entry.section("parts"),
         created=header.created,
         told=json.loads(entry.section("told")),
+        decisions=tuple(Decision.of_plain(one) for one in json.loads(entry.section("decisions"))),
+        **{name: str(told) for name, told in json.loads(entry.section("facts")).items() if name in _FACTS},
     )

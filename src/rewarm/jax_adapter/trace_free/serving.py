@@ -17,7 +17,7 @@ from rewarm.jax_adapter import custom_calls, executables, seam
 from rewarm.jax_adapter.requests import Identifier, producer
 from rewarm.jax_adapter.seam import Call
 from rewarm.jax_adapter.session import Session
-from rewarm.jax_adapter.trace_free.at_hand import objects_at_hand
+from rewarm.jax_adapter.trace_free.at_hand import at_the_end_of
 from rewarm.jax_adapter.trace_free.records import Record
 
 
@@ -34,7 +34,15 @@ class Served(NamedTuple):
 
 
 class NotServedError(Exception):
-    """The record cannot be used; the text says why."""
+    """The record cannot be used; the text says why.
+
+    Attributes:
+      of_no_use: nor will it be at another start, so that it is to be made anew.
+    """
+
+    def __init__(self, why: str, *, of_no_use: bool = False) -> None:
+        super().__init__(why)
+        self.of_no_use = of_no_use
 
 
 class Found(NamedTuple):
@@ -80,12 +88,12 @@ def serve(session: Session, one: Found, roots: Sequence[object]) -> Served:
         executable = session.find(one.request)
         if executable is None:
             raise NotServedError("its executable is no longer in the cache")
-        at_hand = functools.partial(objects_at_hand, roots)
-        return Served(*seam.put_together(one.record.parts, executable, one.call.backend, at_hand))
+        find = functools.partial(at_the_end_of, roots=roots)
+        return Served(*seam.put_together(one.record.parts, executable, one.call.backend, find))
     except NotServedError:
         raise
     except Exception as error:
-        raise NotServedError(f"it cannot be loaded: {type(error).__name__}: {error}") from error
+        raise NotServedError(f"it cannot be loaded: {type(error).__name__}: {error}", of_no_use=True) from error
 
 
 def _call_of(record: Record) -> Call:
@@ -115,6 +123,7 @@ def _request(identifier: Identifier, record: Record, call: Call) -> Request[Any]
         target=known.target,
         place=known.place,
         turns=False,
+        spares_trace=True,
     )
 
 

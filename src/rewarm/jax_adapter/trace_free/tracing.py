@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +20,16 @@ import rewarm
 from rewarm.cache import Request
 from rewarm.guards import Guards, NotGuardableError, Recorder, Rules, guards_of, root_digest
 from rewarm.jax_adapter import custom_calls, seam
-from rewarm.jax_adapter.keys import captured
+from rewarm.jax_adapter.keys import captured, key_of_lowered
 from rewarm.jax_adapter.seam import Call
 from rewarm.jax_adapter.trace_free.asked import Asked
-from rewarm.jax_adapter.trace_free.at_hand import objects_at_hand
+from rewarm.jax_adapter.trace_free.at_hand import ways_to_objects
+from rewarm.jax_adapter.trace_free.beside import what_it_changes
+from rewarm.jax_adapter.trace_free.kept import has_not_run
 from rewarm.jax_adapter.trace_free.records import Place, Record
+from rewarm.jax_adapter.trace_free.results import results_of
+from rewarm.jax_adapter.tuner import decisions
+from rewarm.jax_adapter.tuner.decisions import Decision
 
 _OURS = str(Path(rewarm.__file__).parent)
 
@@ -57,11 +62,34 @@ class _Watch:
         self.heard.append((call, request, executable))
 
 
+class RaisedError(Exception):
+    """The user's function raised while it was traced.
+
+    Attributes:
+      error: what it raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Recorded(NamedTuple):
+    """One trace that was recorded, and lowered."""
+
+    recorder: Recorder
+    why_not: list[str]
+    traced: Any
+    lowered: Any
+    decided: Sequence[Decision]
+
+
 def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mapping[str, Any], rules: Rules) -> Traced:
     """Trace, lower and compile a call, and record what that took.
 
     Raises:
-      Exception: what the user's function or the compiler raises.
+      RaisedError: the user's function raises.
+      Exception: what the compiler raises.
     """
     from rewarm.jax_adapter import activation
 
@@ -69,22 +97,59 @@ def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mappi
     recorder = Recorder(leave_out=(_OURS,))
     watch = _Watch(recorder)
     with activation.watching(watch):
-        with _recording(recorder) as why_not:
-            lowered = jitted.trace(*args, **kwargs).lower()
-        compiled = lowered.compile()
-    root = _of(lowered, compiled, watch)
+        one = _recorded(recorder, jitted, args, kwargs)
+        compiled = one.lowered.compile()
+    root = _of(one.lowered, compiled, watch)
     if root is None or root[1].components is None or root[1].bypass is not None:
         return Traced(obstacle=_not_served(root))
-    key = root[1].components.key()
-    if why_not or before is None or before != _digest(fun, rules):
-        return Traced(obstacle=why_not[0] if why_not else _changed(fun, rules))
+    if one.why_not or before is None or before != _digest(fun, rules):
+        return Traced(obstacle=one.why_not[0] if one.why_not else _changed(fun, rules))
     try:
-        guards = guards_of(fun, recorder.seen, rules)
-        return Traced(_record(call, *root, key, compiled, guards, objects_at_hand((fun, *rules.depends_on))))
+        if has_not_run(fun, recorder.seen, rules):
+            one = _traced_anew(jitted, args, kwargs, root[1].components.key())
+        guards = guards_of(fun, one.recorder.seen, rules)
+        return Traced(_record(call, *root, compiled, one, guards, _ways(fun, rules)))
     except NotGuardableError as error:
         return Traced(obstacle=str(error))
+    except RaisedError:
+        raise
     except Exception as error:  # noqa: BLE001 - what cannot be kept is not
         return Traced(obstacle=f"it cannot be kept: {error}")
+
+
+def _recorded(recorder: Recorder, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Recorded:
+    with _recording(recorder) as why_not, decisions.collecting() as decided:
+        traced = _traced(jitted, args, kwargs)
+        lowered = traced.lower()
+    return _Recorded(recorder, why_not, traced, lowered, decided)
+
+
+def _traced(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return jitted.trace(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - the user's own, handed on as it is
+        raise RaisedError(error) from None
+
+
+def _traced_anew(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any], key: str) -> _Recorded:
+    """The same trace, without what JAX has kept of traces before.
+
+    Raises:
+      ValueError: it comes to another program than JAX's own, so that what JAX has kept counts, which nobody can guard.
+    """
+    with seam.forgetting_traces():
+        one = _recorded(Recorder(leave_out=(_OURS,)), jitted, args, kwargs)
+    if key_of_lowered(one.lowered) != key:
+        raise ValueError("JAX has a trace of it, or of a function that it calls, from before something changed")
+    if one.why_not:
+        raise ValueError(one.why_not[0])
+    return one
+
+
+def _ways(fun: Any, rules: Rules) -> Callable[[Any], Any | None]:
+    """By which an object is found that is not written out (`at_hand.py`)."""
+    known = ways_to_objects((fun, *rules.depends_on))
+    return lambda one: known[id(one)][1] if id(one) in known else None
 
 
 def _not_served(root: tuple[Call, Request[Any]] | None) -> str:
@@ -92,21 +157,48 @@ def _not_served(root: tuple[Call, Request[Any]] | None) -> str:
     return said or "its program is not served by this cache"
 
 
-def only_key(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Trace, lower and compile a call as `trace` does, unrecorded: its key, or `None`.
+class Came(NamedTuple):
+    """What a trace came to.
+
+    Attributes:
+      key: of the executable.
+      results: `results.results_of`.
+    """
+
+    key: str
+    results: str
+
+
+def traced_again(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Came | None:
+    """Trace, lower and compile a call as `trace` does, unrecorded; `None` where its program has no key.
 
     Raises:
-      Exception: what the user's function or the compiler raises.
+      RaisedError: the user's function raises.
+      Exception: what the compiler raises.
     """
     from rewarm.jax_adapter import activation
 
     watch = _Watch(None)
     with activation.watching(watch):
-        lowered = jitted.trace(*args, **kwargs).lower()
+        traced = _traced(jitted, args, kwargs)
+        lowered = traced.lower()
         compiled = lowered.compile()
     root = _of(lowered, compiled, watch)
     components = None if root is None else root[1].components
-    return None if components is None else components.key()
+    return None if components is None else Came(components.key(), results_of(traced, lowered.out_tree))
+
+
+def traced_beside(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Came | None:
+    """Trace and lower a call in another thread than the program's, without what JAX has kept of traces before.
+
+    Raises:
+      Exception: what the user's function raises.
+    """
+    with seam.forgetting_traces():
+        traced = jitted.trace(*args, **kwargs)
+        lowered = traced.lower()
+    key = key_of_lowered(lowered)
+    return None if key is None else Came(key, results_of(traced, lowered.out_tree))
 
 
 @contextlib.contextmanager
@@ -161,10 +253,10 @@ def _record(
     call: Asked,
     asked: Call,
     request: Request[Any],
-    key: str,
     compiled: Any,
+    one: _Recorded,
     guards: Guards,
-    at_hand: list[object],
+    way_to: Callable[[Any], Any | None],
 ) -> Record:
     """Raises ValueError where the call or its executable has parts that another process cannot have."""
     if request.place is None:
@@ -183,11 +275,15 @@ def _record(
     return Record(
         kind=call.kind,
         name=request.program,
-        key=key,
+        key=request.components.key(),
         program=rows["program"].digest,
         guards=guards,
         place=Place(place.platform, place.devices, tuple(asked.devices.shape), place.options, lapack),
-        parts=seam.take_apart(compiled, at_hand),
+        parts=seam.take_apart(compiled, way_to),
         created=time.time(),
         told=call.told,
+        decisions=tuple(one.decided),
+        results=results_of(one.traced, one.lowered.out_tree),
+        likeness=call.likeness,
+        alone=what_it_changes(one.recorder.seen),
     )

@@ -1,0 +1,293 @@
+"""Changes between two starts beside the function: what JAX kept, what the results are made of, who else runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import clean_environment, execute, first
+
+_HEAD = """
+import copy, json, os, sys, threading, time
+import jax, jax.numpy as jnp, numpy as np
+import rewarm
+X = np.ones(3, np.float32)
+"""
+_TAIL = """
+end = time.monotonic() + float(os.environ.get("WAIT", "0"))
+while time.monotonic() < end and not any(name.startswith("proof") for name in rewarm.stats().jitted):
+    time.sleep(0.05)
+print(json.dumps([told(), dict(rewarm.stats().jitted)]))
+"""
+
+
+class Starts:
+    """Starts of one program file, and what plain `jax.jit` makes of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, text: str, **environment: str) -> tuple[Any, dict[str, int], str]:
+        """What `told` returned, what became of the calls, and what was said."""
+        path = self._folder / "main.py"
+        path.write_text(_HEAD + text.strip("\n") + _TAIL)
+        cache = str(self._folder / "cache")
+        env = clean_environment(REWARM_DIR=cache, REWARM_STATS="", **environment)
+        done = execute([sys.executable, str(path)], env=env, cwd=self._folder)
+        assert done.code == 0, done.err[-3000:]
+        told, jitted = json.loads(done.out.splitlines()[-1])
+        return told, jitted, done.err
+
+    def known(self, text: str, **environment: str) -> None:
+        """Two starts, after which a third may skip."""
+        assert set(self.run(text, **environment)[1]) == {"recorded"}
+        assert set(self.run(text, **environment)[1]) == {"proved"}
+
+    def truth(self, text: str, **environment: str) -> Any:
+        """What the program tells with rewarm off."""
+        return self.run(text, REWARM="0", **environment)[0]
+
+
+@pytest.fixture
+def starts(tmp_path: Path) -> Starts:
+    return Starts(tmp_path)
+
+
+# What JAX has traced before is not traced again, so nobody would see what it read.
+_KEPT = {
+    "eval_shape": "jax.eval_shape(step, X); F = rewarm.jit(step)",
+    "lower": "F = rewarm.jit(step); F.lower(X)",
+    "grad": "F = rewarm.jit(step); jax.grad(lambda x: F(x).sum())(X)",
+    "an outer function": "F = rewarm.jit(step); jax.jit(lambda x: step(x) + 1)(X)",
+    "a shared body": """
+def body(carry, x): return carry * read(), x
+def one(x): return jax.lax.scan(body, x, jnp.ones(2))[0]
+def two(x): return jax.lax.scan(body, x, jnp.ones(2))[0] + 1
+rewarm.jit(one)(X); F = rewarm.jit(two)
+""",
+    "a shared layer": """
+layer = jax.checkpoint(step)
+def one(x): return layer(x)
+def two(x): return layer(x) + 1
+rewarm.jit(one)(X); F = rewarm.jit(two)
+""",
+}
+
+
+@pytest.mark.parametrize("kept", first(3, list(_KEPT)))
+def test_what_was_read_in_an_earlier_trace_counts(starts: Starts, tmp_path: Path, kept: str) -> None:
+    text = f"""
+def read(): return float(open({str(tmp_path / "data")!r}).read())
+def step(x): return x * read()
+{_KEPT[kept].strip()}
+def told(): return float(F(X)[0])
+"""
+    (tmp_path / "data").write_text("2.0")
+    starts.known(text)
+    _, jitted, _ = starts.run(text)
+    assert set(jitted) == {"skipped"}
+    (tmp_path / "data").write_text("3.0")
+    told, jitted, _ = starts.run(text)
+    assert told == starts.truth(text)
+    assert "skipped" not in jitted
+
+
+def test_a_trace_that_jax_has_kept_from_before_a_change_is_not_recorded(starts: Starts) -> None:
+    text = """
+def step(x): return x * RATE
+found = []
+for RATE in (2.0, 3.0):
+    found.append(float(rewarm.jit(step)(X)[0]))
+def told(): return found
+"""
+    told, jitted, err = starts.run(text)
+    assert (told, jitted) == (starts.truth(text), {"recorded": 1, "traced": 1})
+    assert "JAX has a trace of it" in err
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_results_hold_the_objects_that_they_held(starts: Starts, name: str) -> None:
+    """A function with the name of a method that the traced one calls, which nobody uses, shifts nothing."""
+    text = """
+from jax.tree_util import register_pytree_node_class
+@register_pytree_node_class
+class Box:
+    def __init__(self, x, fn): self.x, self.fn = x, fn
+    def tree_flatten(self): return (self.x,), self.fn
+    @classmethod
+    def tree_unflatten(cls, fn, children): return cls(*children, fn)
+def first(x): return x
+def second(x): return x * 2
+EXTRA
+def step(box): return Box(box.fn(box.x) + box.x.sum() + box.x.mean(), box.fn), first
+F = rewarm.jit(lambda box: step(box)[0])
+BOX = F(Box(X, second))
+def told(): return BOX.fn.__name__, float(BOX.x[0])
+"""
+    before, after = text.replace("EXTRA", ""), text.replace("EXTRA", f"def {name}(x): return x")
+    starts.known(before)
+    told, jitted, _ = starts.run(after)
+    assert told == starts.truth(after) == ["second", 6.0]
+    assert set(jitted) == {"skipped"}
+
+
+_HIDDEN = "logging.getLogger('hidden').isEnabledFor(10)"
+_RESULTS = {
+    "tree": f"lambda x: {{'on': x}} if {_HIDDEN} else {{'off': x}}",
+    "weak type": f"lambda x: (x, 2.0 if {_HIDDEN} else np.float32(2.0))",
+}
+
+
+@pytest.mark.parametrize("results", _RESULTS)
+def test_a_proof_looks_at_tree_and_types_of_the_results(starts: Starts, results: str) -> None:
+    text = f"""
+import logging; logging.getLogger("hidden").setLevel(int(os.environ["LEVEL"]))
+F = rewarm.jit({_RESULTS[results]}, on_mismatch="warn")
+def show(): return str(jax.tree.structure(F(X))), [one.weak_type for one in jax.tree.leaves(F(X))]
+first = show()
+def told(): return show()
+"""
+    starts.known(text, LEVEL="10")
+    told, jitted, _ = starts.run(text, LEVEL="20", WAIT="60")
+    assert jitted["proof different"] == 1
+    assert told == starts.truth(text, LEVEL="20")
+    assert starts.run(text, LEVEL="20")[1] == {"traced": 1}
+
+
+def test_a_strike_is_not_taken_back(starts: Starts, tmp_path: Path) -> None:
+    """Neither by another process whose own proof came out, nor by a record that is made anew of the same guards."""
+    text = f"""
+import logging; logging.getLogger("hidden").setLevel(int(os.environ["LEVEL"]))
+F = rewarm.jit(lambda x: x * 2 if {_HIDDEN} else x * 3, on_mismatch="warn")
+def told(): return float(F(X)[0])
+told()
+"""
+    starts.known(text, LEVEL="10")
+    assert starts.run(text, LEVEL="20", WAIT="60")[1]["proof different"] == 1
+    (state,) = (path for path in tmp_path.glob("cache/traces/*/*.json") if path.name != "last.json")
+    state.write_text(json.dumps({"proved": 9, "last": 1e9, "starts": 0, "struck": ""}))
+    assert starts.run(text, LEVEL="20")[:2] == (3.0, {"traced": 1})
+    for _ in range(2):
+        assert "skipped" not in starts.run(text, LEVEL="10", REWARM_SALT="other")[1]
+    assert starts.run(text, LEVEL="20", REWARM_SALT="other")[0] == 3.0
+
+
+def test_a_function_that_uses_what_all_threads_share_is_not_proved_beside_the_program(starts: Starts) -> None:
+    text = """
+STACK = []
+def scaled(x):
+    STACK.append(2.0)
+    try:
+        return x * STACK[-1] * len(STACK)
+    finally:
+        STACK.pop()
+F = rewarm.jit(lambda x: scaled(x))
+seen = [float(F(X)[0])]
+wrong, end = 0, time.monotonic() + float(os.environ.get("BUSY", "0"))
+while time.monotonic() < end:
+    wrong += float(scaled(X)[0]) != 2.0
+    time.sleep(0.001)
+def told(): return seen, wrong
+"""
+    starts.known(text)
+    told, jitted, _ = starts.run(text, BUSY="4")
+    assert (told, jitted) == ([[2.0], 0], {"skipped": 1})
+
+
+def test_where_a_proof_runs_can_be_said(starts: Starts) -> None:
+    text = """
+F = rewarm.jit(lambda x: x * 2, proof="at the start")
+seen = float(F(X)[0])
+def told(): return seen
+"""
+    starts.known(text)
+    assert starts.run(text, WAIT="4")[1] == {"skipped": 1}
+    with pytest.raises(AssertionError, match="proof: expected 'beside' or 'at the start', found 'never'"):
+        starts.run(text.replace("at the start", "never"))
+
+
+def test_threads_that_wait_for_each_other_while_they_trace(starts: Starts) -> None:
+    """One holds a lock of the user's and calls; the other waits for that lock inside of its trace."""
+    text = """
+lock, inside = threading.Lock(), threading.Event()
+def step(x):
+    if x.shape == (3,):
+        inside.set()
+        with lock:
+            return x * 2
+    return x * 2
+F = rewarm.jit(step)
+def other():
+    with lock:
+        started.set()
+        inside.wait(60)
+        found.append(float(F(np.ones(4, np.float32))[0]))
+found, started = [], threading.Event()
+thread = threading.Thread(target=other)
+thread.start()
+started.wait(60)
+found.append(float(F(X)[0]))
+thread.join(60)
+def told(): return found
+"""
+    assert starts.run(text)[0] == [2.0, 2.0]
+
+
+def test_a_function_that_raises_is_called_once_and_raises_its_own(starts: Starts) -> None:
+    text = """
+CALLS = []
+def step(x):
+    CALLS.append(1)
+    raise KeyError("mine")
+F = rewarm.jit(step)
+try:
+    F(X)
+except KeyError as error:
+    import traceback
+    ours = [one for one in traceback.extract_tb(error.__traceback__) if os.sep + "rewarm" + os.sep in one.filename]
+    seen = len(CALLS), str(error), len(ours)
+def told(): return seen
+"""
+    for _ in range(2):
+        assert starts.run(text)[0] == [1, "'mine'", 1]
+
+
+def test_a_copy_works(starts: Starts) -> None:
+    text = """
+G = copy.deepcopy({"f": rewarm.jit(lambda x: x * 2)})["f"]
+def told(): return float(G(X)[0])
+"""
+    assert starts.run(text)[0] == 2.0
+
+
+def test_many_functions_of_one_factory(starts: Starts) -> None:
+    text = """
+def make(k): return lambda x: x * k
+FOUND = [float(rewarm.jit(make(number))(X)[0]) for number in range(8)]
+def told(): return FOUND
+"""
+    for outcome in ("recorded", "proved", "skipped"):
+        told, jitted, _ = starts.run(text)
+        assert (told, jitted) == ([float(number) for number in range(8)], {outcome: 8})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        '{"proved": Infinity, "last": 0, "starts": 0}',
+        '{"proved": 1, "last": 0, "starts": 1e400}',
+        '{"proved": -1}',
+        "[]",
+    ],
+)
+def test_a_damaged_state_ends_no_program(starts: Starts, tmp_path: Path, damage: str) -> None:
+    text = "F = rewarm.jit(lambda x: x * 2)\ndef told(): return float(F(X)[0])\n"
+    starts.known(text)
+    for path in tmp_path.glob("cache/traces/*/*.json"):
+        path.write_text(damage)
+    told, jitted, _ = starts.run(text)
+    assert (told, set(jitted) & {"proved", "recorded"} != set()) == (2.0, True)
