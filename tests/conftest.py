@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# How long an example takes on a busy machine says nothing.
+hypothesis.settings.register_profile("rewarm", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("rewarm")
 
 # Before any test imports it: its assertions are to be readable.
 pytest.register_assert_rewrite("rewarm.store.conformance", "rewarm.remote.conformance")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from rewarm.small_files import PRIVATE
 from rewarm.store.totals import Row, Snapshot, Totals
 
-relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 priorities = st.floats(0.0, 1e12) | st.just(math.inf)
 rows = st.builds(
     Row,
