@@ -185,7 +185,7 @@ def test_two_remotes_of_one_place_are_one_series() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
 def test_a_child_of_fork_begins_at_zero() -> None:
     ledger = Ledger()
     ledger.record(event())
