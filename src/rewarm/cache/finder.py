@@ -278,9 +278,9 @@ class Finder:
         trace.seconds_saved = compile_seconds - took - trace.seconds.get("wait", 0.0)
         first, self._has_loaded = not self._has_loaded, True
         # The first load of a process pays for imports and for the runtime's pools.
-        if first or trace.remote or self._costs is None or not policy.is_slow(compile_seconds, took):
+        if first or trace.remote or request.spares_trace:
             return
-        if request.spares_trace:
+        if self._costs is None or not policy.is_slow(compile_seconds, took):
             return
         if policy.is_a_loss(self._costs.note(key, took).times):
             try:

@@ -260,18 +260,17 @@ class Ahead:
         item.opened = item.executable = None
 
     def _go(self, item: _Item, step: _Step) -> None:
-        full = self._full()
+        full = [one for one in self._held if self._is_full(one)]
         for one, sign in ((item.step, -1), (step, 1)):
             if one in self._held:
                 self._held[one] += sign * item.size
         item.step = step
-        if full - self._full():
+        if not all(map(self._is_full, full)):
             self._more.notify_all()
 
-    def _full(self) -> set[_Step]:
-        """Of what as much is held as may be, and more."""
-        bounds = {_Step.READ: _READ_BYTES, _Step.LOADED: _LOADED_BYTES}
-        return {step for step, bound in bounds.items() if self._held[step] > bound}
+    def _is_full(self, step: _Step) -> bool:
+        """Whether as much is held of this as may be, and more."""
+        return self._held[step] > (_READ_BYTES if step is _Step.READ else _LOADED_BYTES)
 
     # -- in threads --------------------------------------------------------------------------------------------
 
@@ -294,7 +293,7 @@ class Ahead:
             while not (self._closed or self._is_over()):
                 self._is_ready = self._is_ready or self._loader.is_ready()
                 item = self._next_of(self._unloaded) if self._may_load() else None
-                if item is None and _Step.READ not in self._full():
+                if item is None and not self._is_full(_Step.READ):
                     item = self._next_of(self._unread)
                 if item is not None:
                     self._go(item, _Step.BUSY)
@@ -313,7 +312,7 @@ class Ahead:
         return None
 
     def _may_load(self) -> bool:
-        return self._is_ready and _Step.LOADED not in self._full()
+        return self._is_ready and not self._is_full(_Step.LOADED)
 
     def _is_over(self) -> bool:
         """Whether nothing is left to be done, or nobody asks."""

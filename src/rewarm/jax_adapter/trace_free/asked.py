@@ -25,6 +25,7 @@ from rewarm.fingerprint.naming import contents_of_cells
 from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.jax_values import classes_of, companions, reducers, trace_context
 from rewarm.jax_adapter.seam.jitted import Parts
+from rewarm.jax_adapter.trace_free.outlines import name_of_class, outline_of_tree
 
 # Bump when records of before would be misread, or believed for less than is asked now.
 SCHEMA = 1
@@ -77,7 +78,7 @@ def asked(fun: Any, parts: Parts, jitted: Any, args: Sequence[Any], kwargs: Mapp
             "function": name_of(fun),
             "jitted": _fingerprint(seam.jitted_parts(jitted)[1], "the arguments of rewarm.jit"),
             "static": _digest(_outline(static)),
-            "tree": _digest(_outline_of_tree(tree)),
+            "tree": _digest(outline_of_tree(tree, _outline)),
             "arguments": _digest([[leaf.aval, leaf.placed] for leaf in leaves if leaf is not None]),
             "options": _digest(seam.options_of_a_trace()),
             "context": _digest(trace_context()),
@@ -108,7 +109,7 @@ def _held_by(fun: Any) -> list[Any]:
             held += [_outline(fun.args), _outline(tuple(fun.keywords.items()))]
             fun = fun.func
         elif isinstance(fun, MethodType):
-            held.append(_name(type(fun.__self__)))
+            held.append(name_of_class(type(fun.__self__)))
             fun = fun.__func__
         else:
             break
@@ -135,19 +136,7 @@ def _outline(value: Any) -> Any:
         return [type(value).__name__, repr(value)]
     if type(value) in (tuple, list):
         return [type(value).__name__, *map(_outline, value)]
-    return _name(type(value))
-
-
-def _outline_of_tree(tree: Any) -> Any:
-    node = tree.node_data()
-    if node is None:
-        return "leaf" if tree.num_leaves else "none"
-    kind, auxiliary = node
-    return [_name(kind), _outline(auxiliary), *map(_outline_of_tree, tree.children())]
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return name_of_class(type(value))
 
 
 def _fingerprint(value: Any, name: str) -> str:

@@ -22,11 +22,9 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import rewarm
 from rewarm.errors import TraceMismatchError
 from rewarm.guards import Rules, check
 from rewarm.jax_adapter import activation, seam
@@ -38,7 +36,7 @@ from rewarm.jax_adapter.trace_free.libraries import ADAPTERS
 from rewarm.jax_adapter.trace_free.proving import DIFFERENT, EQUAL, Proof, prover
 from rewarm.jax_adapter.trace_free.records import Record, Records, State
 from rewarm.jax_adapter.trace_free.serving import Found, NotServedError, Served, found, serve
-from rewarm.jax_adapter.trace_free.tracing import Came, RaisedError
+from rewarm.jax_adapter.trace_free.tracing import OURS, Came, RaisedError
 from rewarm.jax_adapter.tuner.decisions import changed
 
 logger = logging.getLogger("rewarm")
@@ -383,13 +381,10 @@ def _difference(record: Record, came: Came) -> str:
     return "the same program, and other types or another tree of the results, though all guards hold"
 
 
-_OURS = str(Path(rewarm.__file__).parent)
-
-
 def _beyond_ours(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of this package at its beginning."""
     at = traceback
-    while at is not None and at.tb_frame.f_code.co_filename.startswith(_OURS):
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(OURS):
         at = at.tb_next
     return at or traceback
 

@@ -17,20 +17,13 @@ from rewarm.errors import NotFingerprintableError
 from rewarm.fingerprint import fingerprint
 from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.jax_values import companions, reducers
+from rewarm.jax_adapter.trace_free.outlines import name_of_class, outline_of_tree
 
 
 def results_of(traced: Any, tree: Any) -> str:
     """The digest for what `jitted.trace` returned and the tree of its results."""
     leaves = [seam.type_of_result(aval) for aval in traced.jaxpr.out_avals]
-    return hashlib.sha256(json.dumps([_nodes(tree), leaves]).encode()).hexdigest()
-
-
-def _nodes(tree: Any) -> Any:
-    node = tree.node_data()
-    if node is None:
-        return "leaf" if tree.num_leaves else "none"
-    kind, auxiliary = node
-    return [_name(kind), _held(auxiliary), *map(_nodes, tree.children())]
+    return hashlib.sha256(json.dumps([outline_of_tree(tree, _held), leaves]).encode()).hexdigest()
 
 
 def _held(value: Any) -> Any:
@@ -47,8 +40,4 @@ def _held(value: Any) -> Any:
         return [_held(one) for one in value]
     if type(value) is dict:
         return [[_held(one), _held(other)] for one, other in value.items()]
-    return [_name(type(value)), str(getattr(value, "__qualname__", ""))]
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return [name_of_class(type(value)), str(getattr(value, "__qualname__", ""))]

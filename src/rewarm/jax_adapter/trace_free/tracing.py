@@ -31,7 +31,7 @@ from rewarm.jax_adapter.trace_free.results import results_of
 from rewarm.jax_adapter.tuner import decisions
 from rewarm.jax_adapter.tuner.decisions import Decision
 
-_OURS = str(Path(rewarm.__file__).parent)
+OURS = str(Path(rewarm.__file__).parent)
 
 
 class Traced(NamedTuple):
@@ -94,7 +94,7 @@ def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mappi
     from rewarm.jax_adapter import activation
 
     before = _digest(fun, rules)
-    recorder = Recorder(leave_out=(_OURS,))
+    recorder = Recorder(leave_out=(OURS,))
     watch = _Watch(recorder)
     with activation.watching(watch):
         one = _recorded(recorder, jitted, args, kwargs)
@@ -138,7 +138,7 @@ def _traced_anew(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any], ke
       ValueError: it comes to another program than JAX's own, so that what JAX has kept counts, which nobody can guard.
     """
     with seam.forgetting_traces():
-        one = _recorded(Recorder(leave_out=(_OURS,)), jitted, args, kwargs)
+        one = _recorded(Recorder(leave_out=(OURS,)), jitted, args, kwargs)
     if key_of_lowered(one.lowered) != key:
         raise ValueError("JAX has a trace of it, or of a function that it calls, from before something changed")
     if one.why_not:
