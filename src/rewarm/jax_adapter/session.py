@@ -331,10 +331,12 @@ class Session:
         self._open()
         from rewarm.tunables.keeping import Keeping
 
-        return Keeping(self._results_go[0], tell=self._teller.tell, pinned=self._pinned_winners())
+        return Keeping(self._results_go[0], tell=self._teller.tell, pinned=self._pinned_winners)
 
+    @functools.cached_property
     def _pinned_winners(self) -> list[Record]:
-        """What the lock file in force has of the tuner; a file that cannot be used is said, and has nothing."""
+        """What the lock file in force has of the tuner; a file that cannot be used is said, and has nothing. Read once:
+        every program asks."""
         if self.settings.autotune_lock is None:
             return []
         from rewarm.tunables import text_file
@@ -362,7 +364,7 @@ class Session:
                     producer=producer(),
                     level=level,
                     tell=self._teller.tell,
-                    pinned=self._pinned_winners(),
+                    pinned=self._pinned_winners,
                 )
             return self._keeping
 

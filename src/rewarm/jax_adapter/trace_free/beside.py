@@ -25,11 +25,8 @@ _HOLDERS = (list, dict, set, deque, bytearray)
 
 def what_it_changes(seen: Seen) -> str:
     """What a trace changes in passing that other threads would see, in words; "" where nothing was found."""
-    for ran in seen.codes.values():
-        if kind_of_file(ran.code.co_filename) in ("user", "made", "library"):
-            for found in _changed_by(ran):
-                return found
-    return ""
+    shared = (ran for ran in seen.codes.values() if kind_of_file(ran.code.co_filename) in ("user", "made", "library"))
+    return next((found for ran in shared for found in _changed_by(ran)), "")
 
 
 def _changed_by(ran: Ran) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rewarm.guards import Adapter
 from rewarm.guards.holdings import text_of
 from rewarm.guards.places import kind_of_file, kind_of_module
 from rewarm.jax_adapter import seam
+from rewarm.jax_adapter.trace_free.outlines import name_of_class
 
 _DEPTH = 6
 
@@ -41,22 +42,18 @@ def _trees() -> Iterator[tuple[str, str, str]]:
     """How JAX takes classes apart that are not the user's; his own count with the class."""
     for cls, functions in seam.registered_trees():
         if _is_of_others(cls) and _is_of_the_user(functions):
-            yield "trees", _name(cls), text_of(functions)
+            yield "trees", name_of_class(cls), text_of(functions)
 
 
 def _copies() -> Iterator[tuple[str, str, str]]:
     """How such classes are copied and pickled."""
     for cls, function in list(copyreg.dispatch_table.items()):
         if _is_of_others(cls) and _is_of_the_user(function):
-            yield "copies", _name(cls), text_of(function)
+            yield "copies", name_of_class(cls), text_of(function)
 
 
 def _is_of_others(cls: type) -> bool:
     return cls.__module__ != "__main__" and kind_of_module(cls.__module__) != "user"
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _is_of_the_user(value: object) -> bool:
