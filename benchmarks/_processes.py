@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 ROOT = Path(__file__).resolve().parents[1]
 RECORDER = ROOT / "examples" / "recorder.py"
 
-# Whatever the caller's shell says about JAX or its caches must not leak into a contestant.
-UNWANTED_PREFIXES = ("JAX_", "REWARM", "XLA_")
+# Whatever the caller's shell says about JAX or caches must not leak into a contestant.
+UNWANTED_PREFIXES = ("JAX_", "REWARM", "XLA_", "CCACHE_", "SCCACHE_", "TORCH", "TRITON_", "PEER_")
 UNWANTED_NAMES = frozenset({"PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"})
 
 Item = TypeVar("Item")
@@ -126,7 +126,19 @@ def run_program(
         return Run(seconds, cpu_seconds, foreign_cpu_seconds, output, json.loads(record.read_text(encoding="utf-8")))
 
 
-def _run_to_end(command: Sequence[str], environment: Mapping[str, str], timeout: float) -> tuple[str, int]:
+def run_command(
+    command: Sequence[str], settings: Mapping[str, str], timeout: float, cwd: Path | None = None
+) -> tuple[str, int]:
+    """Runs a command in a clean environment; returns all that it printed and its exit status, whatever that is.
+
+    Raises BenchmarkError where it does not end.
+    """
+    return _run_to_end(command, clean_environment(settings), timeout, cwd)
+
+
+def _run_to_end(
+    command: Sequence[str], environment: Mapping[str, str], timeout: float, cwd: Path | None = None
+) -> tuple[str, int]:
     """Waits for a command and returns all that it printed, with its exit status.
 
     The child leads a group of its own, so that one that hangs is ended with all that it started.
@@ -134,6 +146,7 @@ def _run_to_end(command: Sequence[str], environment: Mapping[str, str], timeout:
     with subprocess.Popen(
         command,
         env=dict(environment),
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
