@@ -86,6 +86,8 @@ class Peer:
     """In how many places of a file a bit is flipped, one at a time."""
     slow = False
     """Its starts take so long that it has one round of each."""
+    has_server = False
+    """A server beside its starts stays from one to the next."""
     parts: tuple[str, ...] = ("share", "hits", "damage", "edits", "crowd")
     """In what it takes part."""
     timeout = 120.0
@@ -244,7 +246,7 @@ class Native(OfJax):
 class NativeZstandard(Native):
     """The same with zstandard installed, which JAX then takes: other bytes on disk, so damage may do something else."""
 
-    name = "JAX's own, with zstandard"
+    name = "JAX's own (zstandard)"
     parts = ("damage",)
     flips = 12
 
@@ -431,6 +433,7 @@ class Sccache(OfCxx):
     """sccache; its server is started before and ended after, and only the client is timed."""
 
     name = tool = "sccache"
+    has_server = True
 
     def __init__(self, compiler: Path) -> None:
         super().__init__(compiler)
@@ -441,9 +444,14 @@ class Sccache(OfCxx):
 
     @contextlib.contextmanager
     def served(self, cache: Path) -> Iterator[None]:
-        settings = self.settings(cache)
-        output, status = run_command([self.tool, "--start-server"], settings, 60)
-        if status != 0:
+        # A server that is about to end, or its port, is in nobody's way: each has its own.
+        for _ in range(2):
+            self._port = free_port()
+            settings = self.settings(cache)
+            output, status = run_command([self.tool, "--start-server"], settings, 60)
+            if status == 0:
+                break
+        else:
             raise BenchmarkError(f"sccache's server did not start:\n{output}")
         try:
             yield

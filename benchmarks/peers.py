@@ -19,7 +19,8 @@ What is not installed is named and left out. Prints Markdown; with `--write`, a 
 About eight minutes with all (`pip install -r benchmarks/requirements-peers.txt`, ccache, sccache and g++ from the
 system), most of it torch.compile's.
 
-Exits with status 1 where rewarm used a damaged or stale entry, or where more than one process of a crowd compiled.
+Exits with status 1 where rewarm used a damaged or stale entry, where more than one of its processes in a crowd
+compiled, and where a contestant could not be measured.
 """
 
 from __future__ import annotations
@@ -90,24 +91,26 @@ class Ground:
     def __init__(self, peer: Peer, scratch: Path) -> None:
         self.peer = peer
         self.figures = Figures()
+        self.trouble = ""
         self._scratch = scratch / re_safe(peer.name)
         self._kept = self._scratch / "kept"
         self.place = Place(self._scratch / "checkout", self._scratch / "cache", self._scratch / "checkout")
         self._scratch.mkdir()
         self._checkout(self.place.sources)
-        self.right = self._fill()
+        self.right = ""
 
     def _checkout(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(PROGRAMS / self.peer.kind, folder, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def _fill(self) -> str:
+    def fill(self, _: argparse.Namespace) -> None:
+        """Start as often as it takes until it is warm."""
         self.empty()
         results = {self.sound(self.run()) for _ in range(self.peer.fills)}
         if len(results) != 1:
             raise BenchmarkError(f"{self.peer.name}: starts differ: {results}")
         shutil.copytree(self.place.cache, self._kept)
-        return results.pop()
+        self.right = results.pop()
 
     def sound(self, outcome: Outcome) -> str:
         """The result of a start that must have gone well."""
@@ -125,9 +128,14 @@ class Ground:
         shutil.rmtree(self.place.cache, ignore_errors=True)
         shutil.copytree(self._kept, self.place.cache)
 
-    def run(self, place: Place | None = None, *, bare: bool = False) -> Outcome:
-        """One start with what the cache holds now; without any cache if `bare`."""
+    def run(self, place: Place | None = None, *, bare: bool = False, warm: bool = False) -> Outcome:
+        """One start with what the cache holds now; without any cache if `bare`.
+
+        If `warm`, a server beside it has answered before, as one that stays has: its first answer takes longer.
+        """
         with self.peer.served(self.place.cache):
+            if warm and self.peer.has_server:
+                self.peer.run(self.place)
             outcome = self.peer.run(place or self.place, bare=bare)
         note(f"{self.peer.name}: {outcome.seconds:.2f} s, {'compiled' if outcome.compiled else 'not compiled'}")
         return outcome
@@ -141,7 +149,7 @@ class Ground:
         self.empty()
         cold = self.run()
         self.restore()
-        warm = self.run()
+        warm = self.run(warm=True)
         if not none.compiled or not cold.compiled or warm.compiled:
             raise BenchmarkError(f"{self.peer.name}: a cold start was not cold, or a warm one not warm")
         if {self.sound(one) for one in (none, cold, warm)} != {self.right}:
@@ -160,7 +168,7 @@ class Ground:
         for number in range(arguments.hits if not self.peer.slow else 2):
             for found in rotated((self.figures.few, self.figures.many), number):
                 self._swap(many, wanted=found is self.figures.many)
-                found.append(self.run())
+                found.append(self.run(warm=True))
         self._swap(many, wanted=True)
         self.restore()
 
@@ -385,7 +393,7 @@ def about(peers: Sequence[Peer], absent: Sequence[str]) -> str:
 
 def failures(grounds: Sequence[Ground]) -> list[str]:
     """What must not be of rewarm, a line each."""
-    found = []
+    found = [ground.trouble for ground in grounds if ground.trouble]
     for ground in grounds:
         if not isinstance(ground.peer, Rewarm):
             continue
@@ -401,13 +409,18 @@ def failures(grounds: Sequence[Ground]) -> list[str]:
 
 
 def measure(grounds: Sequence[Ground], arguments: argparse.Namespace) -> None:
-    """All parts; those that are timed go round by round."""
-    for part in arguments.parts:
+    """All parts; those that are timed go round by round. One that is in trouble ends none of the others."""
+    for part in ("fill", *arguments.parts):
         rounds = arguments.rounds if part == "share" else 1
         for number in range(rounds):
             for ground in rotated(grounds, number):
-                if part in ground.peer.parts and (number == 0 or not ground.peer.slow):
+                if ground.trouble or part not in ("fill", *ground.peer.parts) or (number and ground.peer.slow):
+                    continue
+                try:
                     getattr(ground, part)(arguments)
+                except BenchmarkError as error:
+                    ground.trouble = f"{ground.peer.name}: {part}: {error}"
+                    note(ground.trouble)
 
 
 def write(page: Path, block: str) -> None:
@@ -468,7 +481,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             peers, absent = chosen(scratch, arguments.peers)
             grounds = [Ground(peer, scratch) for peer in peers]
             measure(grounds, arguments)
-            block = "\n\n".join([about(peers, absent), *tables(grounds, arguments)])
+            absent += [f"{ground.peer.name} (it failed)" for ground in grounds if ground.trouble]
+            sound = [ground for ground in grounds if not ground.trouble]
+            block = "\n\n".join([about(peers, absent), *tables(sound, arguments)])
         print(block)
         if arguments.write:
             write(arguments.write, block)
