@@ -467,6 +467,7 @@ def chosen(scratch: Path, names: str) -> tuple[list[Peer], list[str]]:
 def as_dict(ground: Ground) -> dict[str, Any]:
     """Every figure of one contestant, for machines."""
     told = dataclasses.asdict(ground.figures)
+    told["damage"] = {kind: dict(counts) for kind, counts in ground.figures.damage.items()}
     for name in ("none", "cold", "warm", "few", "many"):
         for outcome in told[name]:
             del outcome["output"]

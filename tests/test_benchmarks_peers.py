@@ -76,6 +76,16 @@ def test_rewarm_alone_makes_the_command_fail() -> None:
         assert peers.failures([one]) == said
 
 
+def test_figures_are_json() -> None:
+    one = ground(_peers.Rewarm())
+    one.figures.cold.append(outcome(compiled=True))
+    one.figures.damage["empty"] = Counter({"compiled anew": 2})
+    one.figures.crowd[2] = "1 of 2"
+    told = json.loads(json.dumps(peers.as_dict(one)))
+    assert (told["damage"], told["crowd"]) == ({"empty": {"compiled anew": 2}}, {"2": "1 of 2"})
+    assert told["cold"][0]["compiled"]
+
+
 def test_a_page_gets_its_tables_between_its_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n\n{peers.BEGIN}\nold\n{peers.END}\n\nafter\n", encoding="utf-8")
