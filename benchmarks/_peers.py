@@ -284,6 +284,7 @@ class RewarmJit(Rewarm):
 
     name = "rewarm.jit"
     fills = 3
+    flips = 1
 
     def settings(self, cache: Path) -> dict[str, str]:
         return {**super().settings(cache), "PEER_JIT": "rewarm"}

@@ -16,8 +16,8 @@ ground (`peer_programs/`); its cache has its defaults, but for what `_peers.py` 
 * crowd: so many processes at once with an empty cache: how many of them compile.
 
 What is not installed is named and left out. Prints Markdown; with `--write`, a page gets it between its two markers.
-About eight minutes with all (`pip install -r benchmarks/requirements-peers.txt`, ccache, sccache and g++ from the
-system), most of it torch.compile's.
+Ten minutes and more on two CPUs with all (`pip install -r benchmarks/requirements-peers.txt`, ccache, sccache and g++
+from the system), half of it torch.compile's; `--parts` and `--peers` take less.
 
 Exits with status 1 where rewarm used a damaged or stale entry, where more than one of its processes in a crowd
 compiled, and where a contestant could not be measured.
