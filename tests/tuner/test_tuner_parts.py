@@ -116,6 +116,33 @@ def test_what_is_not_finite_must_stand_in_the_same_places() -> None:
         assert "not finite" in checking.difference([x], [np.array(wrong, np.float32)])
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_whole_numbers_of_64_bits_are_compared_as_they_are(dtype: str) -> None:
+    """Beyond 2**53 floats of 64 bits do not tell neighbours apart."""
+    x = np.full(3, 2**60, dtype)
+    assert checking.difference([x], [x.copy()]) == ""
+    assert "differs by 1, where whole numbers" in checking.difference([x], [x + np.array(1, dtype)])
+
+
+def test_without_a_tolerance_results_are_equal_to_the_bit() -> None:
+    for dtype in (np.float32, np.complex64):
+        x = np.array([0.0, 1.0], dtype)
+        assert checking.difference([x], [x.copy()], tolerance=0.0) == ""
+        assert "zeros have another sign" in checking.difference([x], [x * np.array([-0.0, 1.0], dtype)], tolerance=0.0)
+        assert checking.difference([x], [x * np.array([-0.0, 1.0], dtype)]) == ""
+
+
+def test_results_of_another_form_are_other_results() -> None:
+    """A tree of the same arrays is built otherwise, and a weak type makes other types of what is added to it."""
+    x = jnp.ones(2)
+    one = checking.form_of({"a": x, "b": x})
+    assert checking.difference_of_form(one, checking.form_of({"b": x, "a": x})) == ""
+    assert "a tree PyTreeDef" in checking.difference_of_form(one, checking.form_of((x, x)))
+    strong, weak = checking.form_of([x, jnp.float32(2)]), checking.form_of([x, 2.0])
+    assert checking.difference_of_form(strong, weak) == "result 1: a weak type in place of a strong one"
+    assert checking.difference_of_form(weak, strong) == "result 1: a strong type in place of a weak one"
+
+
 def test_a_sample_is_long_beside_the_clock() -> None:
     assert conditions.clock_resolution() < 1e-4
     for seconds in (1e-7, 1e-5, 1e-3, 1.0):

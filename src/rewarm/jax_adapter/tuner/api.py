@@ -172,10 +172,9 @@ def _work(tunable: Tunable, asked: Asked, session: Session | None, options: Opti
     space = asked.space
     content, unkept = "", "rewarm is off: rewarm.enable() keeps winners" if session is None else ""
     try:
-        content = tunable.content(space)
-        bare = kernels.content_of(tunable.function)
+        content = tunable.content(space, anew=True)
     except NotFingerprintableError as error:
-        bare, unkept = "", str(error)
+        unkept = str(error)
     place = None if session is None else kernels.place_of(session, device)
     case = (
         Case(tunable.kernel, content or _NOBODY, asked.arguments.text, _NOBODY, _NOBODY, _NOBODY)
@@ -188,8 +187,9 @@ def _work(tunable: Tunable, asked: Asked, session: Session | None, options: Opti
         mode=KEYWORDS,
         arguments=asked.arguments,
         inputs=sets,
-        choices=list(space.functions.values()),
-        content=bare,
+        choices=space.functions,
+        default=space.keywords(space.default),
+        content=content,
         tolerance=options.tolerance,
         device=device,
         memory=options.memory,

@@ -39,6 +39,13 @@ class Arguments(NamedTuple):
         """The arguments with `jax.ShapeDtypeStruct` in place of arrays."""
         return self.rebuild(self.structs)
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether an array is one of a trace."""
+        import jax
+
+        return any(isinstance(leaf, jax.core.Tracer) for leaf in self.leaves)
+
 
 def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any], *, told: bool = True) -> Arguments:
     """The arguments of `function(*args, **kwargs)`.

@@ -88,6 +88,10 @@ class Candidates:
             self._prepared[DEFAULT] = self._worker.prepare(DEFAULT, self._choice(DEFAULT))
         except FailedError as error:
             raise self._default_failed(error) from error
+        if self._worker.isolated and not self._workers.is_same(self._prepared[DEFAULT].program):
+            self._worker.close()
+            self._workers.stay_here("the function is another one when it is read in another process")
+            return self._started(wanted)
         self._programs.setdefault(self._prepared[DEFAULT].program, DEFAULT)
         for number in wanted:
             self._prepare(number)

@@ -215,17 +215,24 @@ class Tunable:
         Raises:
           NotFingerprintableError: the function cannot be identified.
         """
-        return kernels.case_of(self.kernel, self.content(asked.space), asked.arguments.text, place)
+        # A trace is made once and takes far longer than a fingerprint; a call without one must be quick.
+        content = self.content(asked.space, anew=asked.arguments.is_traced)
+        return kernels.case_of(self.kernel, content, asked.arguments.text, place)
 
-    def content(self, space: Space) -> str:
-        """The fingerprint of the function and of the variants in a space; worked out once.
+    def content(self, space: Space, *, anew: bool = False) -> str:
+        """The fingerprint of the function and of the variants in a space.
+
+        Args:
+          space: of which the variants are.
+          anew: what was worked out before does not count: a global, or a function that it reaches, may be another one
+            since then, as in a notebook.
 
         Raises:
           NotFingerprintableError: it cannot be identified.
         """
         variants = space.functions
         key = canonical(dict.fromkeys(variants, True))
-        known = self._contents.get(key)
+        known = None if anew else self._contents.get(key)
         if known is None:
             known = self._contents[key] = kernels.content_of(self.function, variants)
         return known
