@@ -82,21 +82,21 @@ def why(tuned):
 
 if __name__ == "__main__":
     x = jnp.ones(64)
-    options = {"space": {"xla_backend_optimization_level": [2]}, "budget": 4}
+    options = {"space": {"xla_backend_optimization_level": [2]}, "budget": 30}
     told = {"argv": why(rewarm.tune_options(module.jitted, x, **options))}
-    told["opaque"] = why(rewarm.tune(module.opaque, None, x, budget=4))
+    told["opaque"] = why(rewarm.tune(module.opaque, None, x, budget=30))
     module.TURNS += 1
     told["global"] = why(rewarm.tune_options(module.later, x, **options))
     jax.jit(module.chosen)(x)
     module.helper = jnp.sin
-    tuned = rewarm.tune(module.chosen, None, x, budget=4)
+    tuned = rewarm.tune(module.chosen, None, x, budget=30)
     told["helper"] = [why(tuned), tuned.record.case.content]
     lowered = jax.jit(lambda x: module.chosen(x)).lower(x)
     told["served"] = [dict(rewarm.stats().tuned), "sine" in lowered.as_text()]
     module.helper = jnp.tanh
     jax.jit(lambda x: module.chosen(x)).lower(x)
     told["back"] = dict(rewarm.stats().tuned)
-    tuned = rewarm.tune(module.chosen, None, x, budget=4)
+    tuned = rewarm.tune(module.chosen, None, x, budget=30)
     told["again"] = tuned.record.case.content
     print(json.dumps(told))
 """
@@ -129,7 +129,7 @@ def test_what_lies_in_the_working_directory_is_found_by_a_child(tmp_path: Path, 
     (tmp_path / "module.py").write_text(MODULE.replace("int(sys.argv[-1])", "1"))
     text = """
 import jax.numpy as jnp, rewarm, module
-print(repr(rewarm.tune(module.chosen, None, jnp.ones(8), budget=4).record.environment["why here"]))
+print(repr(rewarm.tune(module.chosen, None, jnp.ones(8), budget=30).record.environment["why here"]))
 """
     arguments, stdin = (["-c", text], None) if how == "-c" else (["-"], text)
     done = subprocess.run(
