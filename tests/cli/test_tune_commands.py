@@ -216,3 +216,15 @@ def test_run_says_what_is_wrong_with_what_it_was_given(tmp_path: Path) -> None:
     assert "expected a type such as" in tune(*run, "kernels:total", "--shapes", "f33[8]", cwd=tmp_path, code=2)
     bad = ("kernels:total", "--shapes", "f32[8]", "--set", "scale")
     assert "expected NAME=JSON" in tune(*run, *bad, cwd=tmp_path, code=2)
+
+
+@pytest.mark.parametrize("kernel", ["kernels:make.<locals>.kernel", "kernels:<lambda>"])
+def test_closures_of_one_name_are_not_pruned_for_each_other(tmp_path: Path, kernel: str) -> None:
+    """Two of one factory live beside each other; an edited one cannot be told from them."""
+    of_one = a_record(a_case(kernel=kernel, content="b"))
+    of_other = a_record(a_case(kernel=kernel, content="c"), when=WHEN + 10)
+    old = a_record(a_case(kernel=kernel, content="b", toolchain="d"), when=WHEN - 10)
+    root = fill(tmp_path / "cache", of_one, of_other, old)
+    said = json.loads(tune("prune", "--dir", root, "--json"))
+    assert [one["key"] for one in said["removed"]] == [old.case.key]
+    assert "compiler changed" in said["removed"][0]["why"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,22 @@ def test_what_is_evicted_is_a_miss_and_its_note_goes(tmp_path: Path) -> None:
     assert not list((tmp_path / "tuned").iterdir())
 
 
+def test_what_takes_the_place_of_a_verdict_keeps_its_timings(tmp_path: Path) -> None:
+    """A quiet verdict that is of no use any more must not stand before a noisy one that is."""
+    keeping = keeping_at(tmp_path)
+    keeping.put(a_record())
+    noisy = a_record(winner={"block": 32}, flags=("noisy (others): much",), when=WHEN + 5, trials=(a_trial(256),))
+    keeping.put(noisy)
+    assert keeping.find(a_case()).winner == a_record().winner
+    keeping.put(noisy, instead=True)
+    found = keeping.find(a_case())
+    assert found.winner == {"block": 32}
+    assert {one.config["block"] for one in found.trials} > {256}
+    # One that has decided nothing takes the place of nothing.
+    keeping.put(replace(a_record(), winner=None, comparison=None, when=WHEN + 9), instead=True)
+    assert keeping.find(a_case()).winner == {"block": 32}
+
+
 def test_drop_removes_one_case(tmp_path: Path) -> None:
     keeping = keeping_at(tmp_path)
     for arguments in ("f32[1]", "f32[2]"):
@@ -193,12 +210,17 @@ OURS, THEIRS = a_key("ours"), a_key("theirs")
 
 
 def host(
-    root: Path, remote: Path, key: Any = OURS, trusted: Any = (), told: list[str] | None = None
+    root: Path,
+    remote: Path,
+    key: Any = OURS,
+    trusted: Any = (),
+    told: list[str] | None = None,
+    posture: Posture = Posture.REQUIRE,
 ) -> tuple[Keeping, Uploads]:
     """A host with a directory of its own, and a folder as its remote."""
     store = a_store(root)
     lines = told if told is not None else []
-    tier = folder_tier(remote, Keyring(key, [one.public for one in trusted]), Posture.REQUIRE, lines)
+    tier = folder_tier(remote, Keyring(key, [one.public for one in trusted]), posture, lines)
     made = Made(root)
     uploads = Uploads(root, [tier], lambda name: store.get(name, use=False), lines.append, made=made.has)
     remotes = Remotes([tier], uploads, store, made=made)
@@ -223,6 +245,17 @@ def test_a_record_of_a_stranger_is_not_believed(tmp_path: Path) -> None:
     first.put(a_record())
     assert uploads.drain(20.0) == 0
     second, _ = host(tmp_path / "b", tmp_path / "remote", OURS)
+    assert second.find(a_case()) is None
+    assert list(entries(tmp_path / "b")) == []
+
+
+def test_a_record_that_nobody_has_signed_is_not_believed(tmp_path: Path) -> None:
+    first, uploads = host(tmp_path / "a", tmp_path / "remote", None, posture=Posture.STORE)
+    first.put(a_record())
+    assert uploads.drain(20.0) == 0
+    third, _ = host(tmp_path / "c", tmp_path / "remote", None, posture=Posture.STORE)
+    assert third.find(a_case()) == a_record()
+    second, _ = host(tmp_path / "b", tmp_path / "remote", THEIRS, [OURS])
     assert second.find(a_case()) is None
     assert list(entries(tmp_path / "b")) == []
 

@@ -7,6 +7,7 @@ import pickle
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rewarm
 from rewarm.jax_adapter.tuner import checking, conditions, inputs, loading
 from rewarm.jax_adapter.tuner.arguments import arguments_of, structs_of_text, text_of_struct
 from rewarm.jax_adapter.tuner.bench import SAMPLE_SECONDS, calls_of_a_sample
@@ -32,6 +34,62 @@ def test_arguments_have_a_text_that_people_read() -> None:
     assert text(jnp.asarray(2.0)) == "f32[]{weak}"
     assert text(jax.random.key(0)).startswith("key<")
     assert text(np.ones(2, np.float64)) == "f32[2]"
+
+
+def test_a_text_that_is_too_long_ends_in_its_digest() -> None:
+    """A model's parameters may have thousands of arrays."""
+    many = [jnp.ones(2)] * 5000
+    assert len(text(many)) < 2000
+    assert text(many).startswith("[f32[2], f32[2]")
+    assert text(many) == text(list(many))
+    assert text(many) != text([*many[1:], jnp.ones(3)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        *[("budget", value, "seconds above 0") for value in (0, -1, math.nan, math.inf, "10", True)],
+        *[("trials", value, "a whole number above 0, or None") for value in (0, -3, 1.5)],
+        *[("tolerance", value, "a number of 0 or more, or None") for value in (-1e-3, math.nan)],
+        *[("confidence", value, "a number between 0 and 1") for value in (0, 1, 95)],
+        *[("effect", -0.1, "a number of 0 or more"), ("seed", "a", "a whole number"), ("memory", 0, "bytes above 0")],
+        *[("patience", 0, "seconds above 0"), ("deadline", -1, "seconds, or None"), ("optimiser", "tpe", "'optuna'")],
+    ],
+)
+def test_options_that_no_session_can_have_are_refused(name: str, value: Any, words: str) -> None:
+    for tune in (
+        lambda **more: rewarm.tune(module_level, {"n": [1]}, jnp.ones(2), **more),
+        lambda **more: rewarm.tune_options(jax.jit(module_level), jnp.ones(2), **more),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: expected {words}"):
+            tune(**{name: value})
+
+
+def test_under_a_trace_nothing_is_tuned_and_the_error_says_so() -> None:
+    def traced(x: jax.Array) -> jax.Array:
+        rewarm.tune(with_choice, {"n": [1]}, x)
+        return x
+
+    with pytest.raises(RuntimeError, match=r"while a function is traced.*call it before"):
+        jax.jit(traced)(jnp.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [([], "one tuple of arguments at least"), ([np.ones(3)], "a tuple of arguments, found ndarray"),
+     ([(np.ones(3, np.float32),), (np.ones(4, np.float32),)], r"inputs\[1\]: expected f32\[3\], found f32\[4\]")],
+)  # fmt: skip
+def test_inputs_that_are_not_of_the_case_are_refused(inputs: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        rewarm.tune(with_choice, {"n": [1, 2]}, jnp.ones(3), inputs=inputs)
+
+
+def test_a_space_in_the_place_of_arguments_is_named() -> None:
+    with pytest.raises(rewarm.SpaceError, match=r"rewarm.tune\(f, None, x\)"):
+        rewarm.tune(rewarm.tunable(with_choice, space={"n": [1, 2]}), jnp.ones(3))
+    for values in (128, "128"):
+        with pytest.raises(rewarm.SpaceError, match="expected a list of values"):
+            rewarm.tune_options(jax.jit(module_level), jnp.ones(3), space={"xla_cpu_prefer_vector_width": values})
 
 
 def test_arguments_under_a_trace_have_the_text_that_they_have_outside() -> None:
@@ -116,6 +174,33 @@ def test_what_is_not_finite_must_stand_in_the_same_places() -> None:
         assert "not finite" in checking.difference([x], [np.array(wrong, np.float32)])
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_whole_numbers_of_64_bits_are_compared_as_they_are(dtype: str) -> None:
+    """Beyond 2**53 floats of 64 bits do not tell neighbours apart."""
+    x = np.full(3, 2**60, dtype)
+    assert checking.difference([x], [x.copy()]) == ""
+    assert "differs by 1, where whole numbers" in checking.difference([x], [x + np.array(1, dtype)])
+
+
+def test_without_a_tolerance_results_are_equal_to_the_bit() -> None:
+    for dtype in (np.float32, np.complex64):
+        x = np.array([0.0, 1.0], dtype)
+        assert checking.difference([x], [x.copy()], tolerance=0.0) == ""
+        assert "zeros have another sign" in checking.difference([x], [x * np.array([-0.0, 1.0], dtype)], tolerance=0.0)
+        assert checking.difference([x], [x * np.array([-0.0, 1.0], dtype)]) == ""
+
+
+def test_results_of_another_form_are_other_results() -> None:
+    """A tree of the same arrays is built otherwise, and a weak type makes other types of what is added to it."""
+    x = jnp.ones(2)
+    one = checking.form_of({"a": x, "b": x})
+    assert checking.difference_of_form(one, checking.form_of({"b": x, "a": x})) == ""
+    assert "a tree PyTreeDef" in checking.difference_of_form(one, checking.form_of((x, x)))
+    strong, weak = checking.form_of([x, jnp.float32(2)]), checking.form_of([x, 2.0])
+    assert checking.difference_of_form(strong, weak) == "result 1: a weak type in place of a strong one"
+    assert checking.difference_of_form(weak, strong) == "result 1: a strong type in place of a weak one"
+
+
 def test_a_sample_is_long_beside_the_clock() -> None:
     assert conditions.clock_resolution() < 1e-4
     for seconds in (1e-7, 1e-5, 1e-3, 1.0):
@@ -141,6 +226,11 @@ def test_samples_are_paired_with_the_default_of_their_round() -> None:
     assert samples.beside(1) == [1.0]
     assert samples.beside(2) == [2.0]
     assert samples.default == [1.0, 2.0]
+
+
+def with_choice(x: jax.Array, *, n: int) -> jax.Array:
+    """Has a choice."""
+    return x * n
 
 
 def module_level(x: jax.Array) -> jax.Array:

@@ -33,7 +33,7 @@ from rewarm.sharing import tuned
 from rewarm.store import LocalStore
 from rewarm.telling import say_nothing
 from rewarm.tunables import records
-from rewarm.tunables.merging import merged
+from rewarm.tunables.merging import merged, without_winner
 from rewarm.tunables.records import Case, Record
 
 SECTION = "record"
@@ -195,14 +195,17 @@ class Keeping:
             self._asked[place] = self._remotes.fetch_results(place, have, self._take)
         return self._asked[place]
 
-    def put(self, record: Record, *, seconds: float = 0.0) -> bool:
+    def put(self, record: Record, *, seconds: float = 0.0, instead: bool = False) -> bool:
         """Keep a record, with what was made here about its case before; returns whether it is on disk.
 
         Args:
           seconds: what the session took.
+          instead: of what was decided here before, which is of no use any more (its winner has left the space, the
+            default is another one, or its budget was too small): its timings stay, its winner does not.
         """
         own = self._own(record.case)
-        whole = merged([record, *(one.record for one in own)])
+        earlier = [without_winner(one.record, record) if instead else one.record for one in own]
+        whole = merged([record, *earlier])
         if self._store is None:
             self._loose[record.case.key].append(record)
             return False

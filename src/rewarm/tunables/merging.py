@@ -34,6 +34,11 @@ def merged(records: Iterable[Record]) -> Record:
     return replace(decides, trials=_united(trial for one in given for trial in one.trials))
 
 
+def without_winner(record: Record, newer: Record) -> Record:
+    """A record that does not decide beside a newer one which does; as it is where that has decided nothing."""
+    return replace(record, winner=None, comparison=None) if is_decided(newer) else record
+
+
 def is_decided(record: Record) -> bool:
     """Whether a record has a winner that a final comparison stands behind."""
     return record.winner is not None and record.comparison is not None

@@ -34,7 +34,7 @@ MOST_TRIALS = 4096
 MOST_SAMPLES = 256
 LARGEST = 8 << 20
 
-_LONGEST = 16_384
+LONGEST = 16_384
 _MOST_NAMES = 1024
 _DIGEST = re.compile("[0-9a-f]{64}")
 _DIGESTS = ("content", "target", "toolchain", "libraries")
@@ -66,8 +66,11 @@ class Case:
         Raises:
           ValueError: a name is empty or a digest has not 64 hexadecimal digits.
         """
-        if not self.kernel or len(self.kernel) > _LONGEST or len(self.arguments) > _LONGEST:
-            raise ValueError(f"a kernel has a name of at most {_LONGEST} characters, found {self.kernel!r:.80}")
+        if not self.kernel or len(self.kernel) > LONGEST or len(self.arguments) > LONGEST:
+            raise ValueError(
+                f"a kernel has a name, which like its arguments' text has at most {LONGEST} characters, "
+                f"found {self.kernel!r:.80} and {self.arguments!r:.80}"
+            )
         for name in _DIGESTS:
             if not _DIGEST.fullmatch(getattr(self, name)):
                 raise ValueError(f"{name} is a digest of 64 hexadecimal digits, found {getattr(self, name)!r:.80}")
@@ -134,7 +137,7 @@ class Trial:
         Outcome(self.outcome)
         object.__setattr__(self, "outcome", str(self.outcome))
         object.__setattr__(self, "seconds", tuple(float(one) for one in self.seconds[:MOST_SAMPLES]))
-        object.__setattr__(self, "reason", self.reason[:_LONGEST])
+        object.__setattr__(self, "reason", self.reason[:LONGEST])
         if not all(math.isfinite(one) and one >= 0 for one in (*self.seconds, self.when, self.expires or 0.0)):
             raise ValueError("seconds and times of a trial are finite and not negative")
 
@@ -348,8 +351,8 @@ def _list(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST:
-        raise TypeError(f"text of at most {_LONGEST} characters expected, found {type(value).__name__}")
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise TypeError(f"text of at most {LONGEST} characters expected, found {type(value).__name__}")
     return value
 
 

@@ -18,6 +18,8 @@ from rewarm.tunables.spaces import Config, Space
 
 EXACT, NEAREST, DEFAULT = "exact", "nearest", "default"
 
+_SHOWN = 300
+
 # A dimension may be so many times as large, or as small, and still be near.
 _FARTHEST = math.log2(16.0)
 
@@ -138,6 +140,11 @@ def distance(one: str, other: str) -> float | None:
     return math.sqrt(total)
 
 
+def short(text: str) -> str:
+    """As much of a text of arguments as goes into a message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def why_not(case: Case, records: Iterable[Record], about: Mapping[str, str] | None = None) -> str:
     """Why no record serves a case, in words: what has changed since the kernel was tuned, or that it never was."""
     tuned = [one for one in records if is_decided(one)]
@@ -147,10 +154,11 @@ def why_not(case: Case, records: Iterable[Record], about: Mapping[str, str] | No
     if not same:
         here = [one for one in tuned if one.case.here == case.here]
         count = len({one.case.arguments for one in here or tuned})
-        return f"{case.kernel} is not tuned for {case.arguments}; it is for {count} other shapes"
+        return f"{case.kernel} is not tuned for {short(case.arguments)}; it is for {count} other shapes"
     # What differs least is named, and of those the newest.
     best = min(same, key=lambda one: (len(differences(case, one.case)), -one.when, one.case.key))
-    return f"{case.kernel} was tuned for {case.arguments}, and since then " + " and ".join(changes(case, best, about))
+    changed = " and ".join(changes(case, best, about))
+    return f"{case.kernel} was tuned for {short(case.arguments)}, and since then {changed}"
 
 
 def differences(case: Case, other: Case) -> list[str]:

@@ -33,7 +33,8 @@ def command(
     """Remove records that newer ones have replaced: of the same kernel, arguments and kind of device, tuned later with
     another content of the kernel, compiler or libraries. Each goes with the reason.
 
-    Records of other devices stay: other machines may share the directory.
+    Records of other devices stay: other machines may share the directory. So do those of closures and lambdas whose
+    content differs, since several of them have one name; --older-than removes these.
     """
     if everything and not kernels:
         raise click.UsageError("--all removes what --kernel names; name a kernel")
@@ -74,6 +75,12 @@ def _span(age: str) -> float:
     return found
 
 
+def _is_other_function(one: Record, other: Record) -> bool:
+    """Whether two records may be of two functions that live: closures and lambdas share their names."""
+    has_many = "<locals>" in one.case.kernel or "<lambda>" in one.case.kernel
+    return has_many and one.case.content != other.case.content
+
+
 def _why(record: Record, others: Iterable[Record], oldest: float | None) -> str:
     case = record.case
     newer = [
@@ -83,6 +90,7 @@ def _why(record: Record, others: Iterable[Record], oldest: float | None) -> str:
         and (one.case.kernel, one.case.arguments, one.case.target) == (case.kernel, case.arguments, case.target)
         and one.case != case
         and one.when > record.when
+        and not _is_other_function(one, record)
     ]
     if newer:
         latest = max(newer, key=lambda one: (one.when, one.case.key))

@@ -6,9 +6,11 @@ space has been tried and a final comparison stands, the record is returned as it
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from rewarm.errors import NotFingerprintableError, SpaceError
@@ -18,13 +20,13 @@ from rewarm.jax_adapter.tuner import checking, inputs, kernels, loading, lookups
 from rewarm.jax_adapter.tuner.arguments import arguments_of, text_of_struct
 from rewarm.jax_adapter.tuner.progress import Progress
 from rewarm.jax_adapter.tuner.starting import KEYWORDS, Wanted, Workers
-from rewarm.jax_adapter.tuner.subjects import BAD_FOR, Plan, Subject
+from rewarm.jax_adapter.tuner.subjects import BAD_FOR, Plan, Subject, TracedError
 from rewarm.jax_adapter.tuner.tunable import Asked, Tunable
 from rewarm.jax_adapter.tuner.tuning import Tuning
 from rewarm.jax_adapter.tuner.worker import Patience
 from rewarm.tunables import selecting
 from rewarm.tunables.deciding import MINIMUM_EFFECT
-from rewarm.tunables.merging import is_decided, merged
+from rewarm.tunables.merging import is_decided, merged, without_winner
 from rewarm.tunables.records import Case, Outcome, Record
 from rewarm.tunables.searching import Proposer, Search
 from rewarm.tunables.spaces import Config, Space, canonical
@@ -105,6 +107,49 @@ class Options(NamedTuple):
     deadline: float | None = None
 
 
+def checked(options: Options, title: str) -> None:
+    """Refuse options that no session can have, and calls under a trace, where nothing can be timed.
+
+    Raises:
+      ValueError: an option; the message has the good values.
+      TracedError: it is called by a function that is being traced.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    for name, (is_good, words) in _GOOD.items():
+        value = getattr(options, name)
+        if not is_good(value):
+            raise ValueError(f"{title}: {name}: expected {words}, found {value!r:.80}")
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
+        raise TracedError(
+            f"{title}: it is called while a function is traced, where nothing can be timed: call it before, "
+            "with arrays or jax.ShapeDtypeStruct"
+        )
+
+
+def _number(value: Any) -> bool:
+    return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is not bool and isinstance(value, Integral)
+
+
+_GOOD: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "budget": (lambda value: _number(value) and value > 0, "seconds above 0"),
+    "trials": (lambda value: value is None or (_whole(value) and value > 0), "a whole number above 0, or None"),
+    "tolerance": (lambda value: value is None or (_number(value) and value >= 0), "a number of 0 or more, or None"),
+    "confidence": (lambda value: _number(value) and 0 < value < 1, "a number between 0 and 1"),
+    "effect": (lambda value: _number(value) and value >= 0, "a number of 0 or more"),
+    "seed": (_whole, "a whole number"),
+    "memory": (lambda value: value is None or (_whole(value) and value > 0), "bytes above 0, or None"),
+    "patience": (lambda value: _number(value) and value > 0, "seconds above 0"),
+    "deadline": (lambda value: value is None or (_number(value) and value >= 0), "seconds, or None"),
+    "optimiser": (lambda value: value in (None, "optuna"), "'optuna' or None"),
+}
+
+
 class Work(NamedTuple):
     """What one session is about, with all that it takes.
 
@@ -138,6 +183,7 @@ def tune(
 ) -> Tuned:
     """See `rewarm.tune`."""
     loading.stop_reading()
+    checked(options, "rewarm.tune")
     tunable = _tunable(function, space, default, constraints, name)
     asked = tunable.asked(args, kwargs)
     if asked.given:
@@ -172,10 +218,9 @@ def _work(tunable: Tunable, asked: Asked, session: Session | None, options: Opti
     space = asked.space
     content, unkept = "", "rewarm is off: rewarm.enable() keeps winners" if session is None else ""
     try:
-        content = tunable.content(space)
-        bare = kernels.content_of(tunable.function)
+        content = tunable.content(space, anew=True)
     except NotFingerprintableError as error:
-        bare, unkept = "", str(error)
+        unkept = str(error)
     place = None if session is None else kernels.place_of(session, device)
     case = (
         Case(tunable.kernel, content or _NOBODY, asked.arguments.text, _NOBODY, _NOBODY, _NOBODY)
@@ -188,8 +233,9 @@ def _work(tunable: Tunable, asked: Asked, session: Session | None, options: Opti
         mode=KEYWORDS,
         arguments=asked.arguments,
         inputs=sets,
-        choices=list(space.functions.values()),
-        content=bare,
+        choices=space.functions,
+        default=space.keywords(space.default),
+        content=content,
         tolerance=options.tolerance,
         device=device,
         memory=options.memory,
@@ -213,10 +259,16 @@ def inputs_of(arguments: Any, given: Any, device: Any) -> list[list[Any]]:
             return [first, other or inputs.shuffled(first, seed=7)]
         sets = []
         for number, one in enumerate(given):
+            if not isinstance(one, tuple | list):
+                raise ValueError(
+                    f"rewarm.tune: inputs[{number}]: expected a tuple of arguments, found {type(one).__name__}"
+                )
             found = arguments_of(tuple(one), {}, told=False)
             if [str(struct) for struct in found.structs] != [str(struct) for struct in arguments.structs]:
                 raise ValueError(f"rewarm.tune: inputs[{number}]: expected {_list(arguments)}, found {_list(found)}")
             sets.append(found.leaves)
+        if not sets:
+            raise ValueError("rewarm.tune: inputs: expected one tuple of arguments at least, found none")
         return sets if len(sets) > 1 else [*sets, *(inputs.shuffled(one, seed=7) for one in sets)]
 
 
@@ -233,13 +285,16 @@ def measured(session: Session | None, work: Work, options: Options) -> Tuned:
     since = time.monotonic()
     usable = session if not work.unkept else None
     previous = None if usable is None else lookups.record_of(usable, work.case)
-    if previous is not None and not options.again and _is_known(previous, work.space):
+    if previous is not None and not options.again and _is_known(previous, work.space, options):
         return Tuned(previous, measured=False)
-    kept = False
+    instead = previous is not None and _is_of_no_use(previous, work.space, options)
+    unkept = work.unkept or "nothing was measured"
 
     def keep(record: Record) -> None:
-        nonlocal kept
-        kept = usable is not None and lookups.keep(usable, record, time.monotonic() - since)
+        nonlocal unkept
+        if usable is not None:
+            kept = lookups.keep(usable, record, time.monotonic() - since, instead=instead)
+            unkept = "" if kept else "the directory cannot be written to"
 
     subject = Subject(
         case=work.case,
@@ -258,16 +313,18 @@ def measured(session: Session | None, work: Work, options: Options) -> Tuned:
     progress = Progress(work.case.kernel, options.budget, options.progress)
     known = None if options.again else previous
     record = Tuning(subject, _plan(usable, work, options), workers, known, progress).run(keep)
-    unkept = work.unkept or ("" if kept else "the directory cannot be written to")
-    return Tuned(record if previous is None else merged([record, previous]), not_kept=unkept)
+    if previous is not None:
+        record = merged([record, without_winner(previous, record) if instead else previous])
+    return Tuned(record, not_kept=unkept)
 
 
-def _is_known(record: Record, space: Space) -> bool:
-    """Whether a session has ended for this very space, or there is nothing in the space that was not tried."""
+def _is_known(record: Record, space: Space, options: Options) -> bool:
+    """Whether a session has ended for this very space, or there is nothing in the space that was not tried.
+
+    One that its budget has ended goes on where a larger one is given.
+    """
     now = time.time()
-    if not is_decided(record) or record.winner is None or not space.allows(record.winner):
-        return False
-    if canonical(record.default) != canonical(space.default):
+    if not is_decided(record) or _is_of_no_use(record, space, options):
         return False
     if record.environment.get("space") == space.digest:
         return True
@@ -276,7 +333,26 @@ def _is_known(record: Record, space: Space) -> bool:
     }
     if Search(space).is_whole:
         return all(canonical(config) in tried for config in space.all())
-    return True
+    return "space" not in record.environment  # of a lock file, which does not say
+
+
+def _is_of_no_use(record: Record, space: Space, options: Options) -> bool:
+    """Whether what was decided decides nothing any more: the space or its default is another one, or it ended early."""
+    if record.winner is None or not space.allows(record.winner):
+        return True
+    if canonical(record.default) != canonical(space.default):
+        return True
+    return record.environment.get("space") == space.digest and _is_larger(options, record)
+
+
+def _is_larger(options: Options, record: Record) -> bool:
+    """Whether a session has more of what an earlier one had too little of."""
+    name = {"seconds": "budget", "trials": "trials"}.get(str(record.environment.get("ended by")), "")
+    had = record.environment.get(name)
+    if not isinstance(had, int | float):
+        return False
+    now = getattr(options, name)
+    return now is None or now > had
 
 
 def _plan(session: Session | None, work: Work, options: Options) -> Plan:
@@ -287,8 +363,6 @@ def _plan(session: Session | None, work: Work, options: Options) -> Plan:
         seeds = [one.winner for one in (*near, *selecting.sisters(work.case, others)) if one.winner is not None]
     proposer: Proposer | None = None
     if options.optimiser is not None:
-        if options.optimiser != "optuna":
-            raise ValueError(f"rewarm.tune: optimiser: expected 'optuna' or None, found {options.optimiser!r}")
         from rewarm.tunables.optimising import Optuna
 
         proposer = Optuna(work.space, options.seed)

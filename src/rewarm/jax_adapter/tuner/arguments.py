@@ -8,11 +8,15 @@ the case, not an array: whoever passes many of them makes many cases.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rewarm.errors import NotFingerprintableError
+from rewarm.tunables.records import LONGEST
+
+_BEGINNING = 1000
 
 _PREFIX = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 _FORM = re.compile(r"(float|int|uint|complex)(\d+)")
@@ -38,6 +42,13 @@ class Arguments(NamedTuple):
     def abstract(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with `jax.ShapeDtypeStruct` in place of arrays."""
         return self.rebuild(self.structs)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether an array is one of a trace."""
+        import jax
+
+        return any(isinstance(leaf, jax.core.Tracer) for leaf in self.leaves)
 
 
 def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any], *, told: bool = True) -> Arguments:
@@ -65,7 +76,14 @@ def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any], *, told: bool =
 
     parts = [_text(value) for value in args] if told else []
     parts += [f"{name}={_text(kwargs[name])}" for name in sorted(kwargs)] if told else []
-    return Arguments(", ".join(parts), [flat[place] for place in places], structs, rebuild)
+    return Arguments(_bounded(", ".join(parts)), [flat[place] for place in places], structs, rebuild)
+
+
+def _bounded(text: str) -> str:
+    """The text, or of one that is longer than a case may have its beginning and its digest."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:_BEGINNING]}... {len(text)} characters #{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def is_array(value: Any) -> bool:

@@ -78,6 +78,7 @@ class Bench:
         self._candidates: dict[int, Candidate] = {}
         self._calls: dict[int, int] = {}
         self._expected: list[list[Any]] | None = None
+        self._form: Any = None
 
     def compile(self, choice: Any) -> None:
         """Compile only: what that makes is in the cache for others.
@@ -106,7 +107,7 @@ class Bench:
         first = checking.as_numpy(candidate.call(self._inputs[0]))
         self._said(f"check {number}")
         results = [first, *(checking.as_numpy(candidate.call(leaves)) for leaves in self._inputs[1:])]
-        differs = self._compared(results)
+        differs = self._compared(results, candidate.form)
         self._candidates[number] = candidate
         self._calls[number] = len(self._inputs)
         self._said(f"warm {number}")
@@ -133,10 +134,12 @@ class Bench:
         """How often a candidate was called."""
         return self._calls[number]
 
-    def _compared(self, results: list[list[Any]]) -> str:
+    def _compared(self, results: list[list[Any]], form: checking.Form | None) -> str:
         if self._expected is None:
-            self._expected = results
+            self._expected, self._form = results, form
             return ""
+        if words := checking.difference_of_form(self._form, form):
+            return words
         for number, (expected, found) in enumerate(zip(self._expected, results, strict=True)):
             words = checking.difference(expected, found, self._tolerance)
             if words:
@@ -182,12 +185,20 @@ class Candidate:
       run: from leaves to results, flat.
       program: digest of what was compiled.
       donates: whether it takes over any of its arguments.
+      form: of its results; `None` where all candidates have one.
     """
 
-    def __init__(self, run: Callable[[Sequence[Any]], list[Any]], program: str, donates: bool) -> None:
+    def __init__(
+        self,
+        run: Callable[[Sequence[Any]], list[Any]],
+        program: str,
+        donates: bool,
+        form: checking.Form | None = None,
+    ) -> None:
         self.run = run
         self.program = program
         self.donates = donates
+        self.form = form
 
     def call(self, leaves: Sequence[Any]) -> list[Any]:
         """The results, which are there."""
@@ -219,19 +230,37 @@ def _copy(leaf: Any) -> Any:
 
 def by_keywords(function: Any, arguments: Arguments) -> Callable[[Any, Sequence[Any]], Candidate]:
     """A choice is keywords of a function."""
-    import jax
 
     def make(keywords: Mapping[str, Any], leaves: Sequence[Any]) -> Candidate:
-        def candidate(*leaves: Any) -> Any:
-            args, kwargs = arguments.rebuild(leaves)
-            return jax.tree_util.tree_leaves(function(*args, **{**kwargs, **keywords}))
-
-        jitted = jax.jit(candidate)
+        forms: list[checking.Form] = []
+        jitted = _with_keywords(function, arguments, keywords, forms)
         lowered = jitted.lower(*leaves)
         lowered.compile()
-        return Candidate(lambda leaves: list(jitted(*leaves)), _digest(lowered), donates=False)
+        return Candidate(lambda leaves: list(jitted(*leaves)), digest_of(lowered), donates=False, form=forms[0])
 
     return make
+
+
+def program_by_keywords(function: Any, arguments: Arguments, keywords: Mapping[str, Any], leaves: Sequence[Any]) -> str:
+    """The `program` of a candidate, without compiling it.
+
+    Raises:
+      Exception: what tracing raises.
+    """
+    return digest_of(_with_keywords(function, arguments, keywords, []).lower(*leaves))
+
+
+def _with_keywords(function: Any, arguments: Arguments, keywords: Mapping[str, Any], forms: list[checking.Form]) -> Any:
+    """A jitted function of leaves; `forms` gets the form of its results when it is traced."""
+    import jax
+
+    def candidate(*leaves: Any) -> Any:
+        args, kwargs = arguments.rebuild(leaves)
+        results = function(*args, **{**kwargs, **keywords})
+        forms.append(checking.form_of(results))
+        return jax.tree_util.tree_leaves(results)
+
+    return jax.jit(candidate)
 
 
 def by_options(jitted: Any, arguments: Arguments) -> Callable[[Any, Sequence[Any]], Candidate]:
@@ -253,10 +282,21 @@ def by_options(jitted: Any, arguments: Arguments) -> Callable[[Any, Sequence[Any
             return list(jax.tree_util.tree_leaves(compiled(*dynamic, **named)))
 
         donates = any(info.donated for info in jax.tree_util.tree_leaves(lowered.args_info))
-        return Candidate(run, f"{_digest(lowered)} {sorted(options.items())}", donates)
+        return Candidate(run, _with_options(lowered, options), donates)
 
     return make
 
 
-def _digest(lowered: Any) -> str:
+def program_by_options(jitted: Any, arguments: Arguments, options: Mapping[str, Any], leaves: Sequence[Any]) -> str:
+    """As `program_by_keywords`."""
+    args, kwargs = arguments.rebuild(leaves)
+    return _with_options(jitted.lower(*args, **kwargs), options)
+
+
+def _with_options(lowered: Any, options: Mapping[str, Any]) -> str:
+    return f"{digest_of(lowered)} {sorted(options.items())}"
+
+
+def digest_of(lowered: Any) -> str:
+    """The program that was lowered, 64 hex digits: the same in every process."""
     return hashlib.sha256(lowered.as_text().encode()).hexdigest()

@@ -88,7 +88,7 @@ def _read(frames: IO[bytes]) -> Iterator[bytes]:
 
 def _begin(spec: Spec, say: Callable[[dict[str, Any]], None]) -> Any:
     _limit(spec.memory, spec.device[0])
-    sys.path[:] = list(spec.path)
+    sys.path[:], sys.argv[:] = list(spec.path), list(spec.argv)
     import rewarm
 
     if not spec.cached:
@@ -104,7 +104,8 @@ def _begin(spec: Spec, say: Callable[[dict[str, Any]], None]) -> Any:
     function = loading.load(loading.Reference(*spec.reference))
     from rewarm.jax_adapter.tuner import bench, kernels
 
-    if spec.content and kernels.content_of(function) != spec.content:
+    choices = {label: pickle.loads(data) for label, data in spec.choices.items()}
+    if spec.content and kernels.content_of(function, choices) != spec.content:
         raise loading.NotImportableError(f"{spec.reference[1]} is another function when it is read in another process")
     arguments = _arguments(spec.arguments)
     inputs = [loading.received(rows, device) for rows in pickle.loads(spec.inputs)]

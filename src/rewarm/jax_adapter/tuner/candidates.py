@@ -21,6 +21,7 @@ from rewarm.jax_adapter.tuner.worker import FailedError, Worker
 from rewarm.tunables.deciding import speed_up
 from rewarm.tunables.records import MOST_SAMPLES, Outcome, Trial
 from rewarm.tunables.searching import Search
+from rewarm.tunables.selecting import short
 from rewarm.tunables.spaces import Config, canonical
 
 # Shares of the budget, by whose end the search and the decision are over; the rest is the final comparison's.
@@ -88,6 +89,10 @@ class Candidates:
             self._prepared[DEFAULT] = self._worker.prepare(DEFAULT, self._choice(DEFAULT))
         except FailedError as error:
             raise self._default_failed(error) from error
+        if self._worker.isolated and not self._workers.is_same(self._prepared[DEFAULT].program):
+            self._worker.close()
+            self._workers.stay_here("the function is another one when it is read in another process")
+            return self._started(wanted)
         self._programs.setdefault(self._prepared[DEFAULT].program, DEFAULT)
         for number in wanted:
             self._prepare(number)
@@ -97,7 +102,7 @@ class Candidates:
         default = canonical(self._subject.space.default)
         return DefaultFailedError(
             f"rewarm.tune: {self._subject.case.kernel}: the default {default} cannot run for "
-            f"{self._subject.case.arguments}: {error.outcome}: {error.reason}"
+            f"{short(self._subject.case.arguments)}: {error.outcome}: {error.reason}"
         )
 
     def _choice(self, number: int) -> Any:

@@ -158,8 +158,10 @@ class Spec(NamedTuple):
 
     Attributes:
       path: `sys.path`.
+      argv: `sys.argv`, which scripts and modules may read while they are imported.
       reference: of the function.
-      content: its fingerprint here, to be compared; "" for one that has none.
+      content: fingerprint of it and of what choices may hold here, to be compared; "" for one that has none.
+      choices: what choices may hold, each pickled, by label.
       mode: "keywords" or "options".
       arguments: pickled `(args, kwargs)` with a `Slot` in place of each array.
       structs: shape, type and weak type of each array.
@@ -172,8 +174,10 @@ class Spec(NamedTuple):
     """
 
     path: Sequence[str]
+    argv: Sequence[str]
     reference: Reference
     content: str
+    choices: Mapping[str, bytes]
     mode: str
     arguments: bytes
     inputs: bytes

@@ -106,9 +106,9 @@ def record_of(session: Session, case: Case) -> Record | None:
     return session.records().find(case)
 
 
-def keep(session: Session, record: Record, seconds: float) -> bool:
-    """Keep a record, and look everything up again; whether it is on disk."""
-    kept = session.records().put(record, seconds=seconds)
+def keep(session: Session, record: Record, seconds: float, *, instead: bool = False) -> bool:
+    """Keep a record, and look everything up again; whether it is on disk. `instead`: see `Keeping.put`."""
+    kept = session.records().put(record, seconds=seconds, instead=instead)
     forget()
     return kept
 

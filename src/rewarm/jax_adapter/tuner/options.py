@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rewarm.errors import NotCacheableError, SpaceError
@@ -42,9 +42,10 @@ def tune_options(
     jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, *, space: Any, numerics: bool
 ) -> Tuned:
     """See `rewarm.tune_options`."""
-    from rewarm.jax_adapter.tuner.api import deadline_of, measured
+    from rewarm.jax_adapter.tuner.api import checked, deadline_of, measured
 
     loading.stop_reading()
+    checked(options, "rewarm.tune_options")
     if not (callable(jitted) and hasattr(jitted, "lower") and hasattr(jitted, "__wrapped__")):
         raise TypeError(
             f"rewarm.tune_options: expected a jitted function, such as jax.jit(f), found {type(jitted).__name__}"
@@ -68,6 +69,11 @@ def _with_none(space: Any) -> dict[str, Any]:
     """The user's space, in which each option may also be left away, which is its default."""
     if not isinstance(space, Mapping):
         raise SpaceError(f"rewarm.tune_options: a space maps options to values, found {type(space).__name__}")
+    for name, values in space.items():
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise SpaceError(
+                f"rewarm.tune_options: {name}: expected a list of values, such as [128, 256], found {values!r:.80}"
+            )
     return {name: [None, *(value for value in values if value is not None)] for name, values in space.items()}
 
 
@@ -89,7 +95,8 @@ def _work(
         mode=OPTIONS,
         arguments=arguments,
         inputs=inputs_of(arguments, options.inputs, device),
-        choices=[],
+        choices={},
+        default={},
         content="",
         tolerance=options.tolerance,
         device=device,

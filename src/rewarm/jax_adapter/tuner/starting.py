@@ -6,7 +6,9 @@ device is one that only one process may hold, candidates run here, and the recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rewarm import settings
@@ -16,6 +18,8 @@ from rewarm.jax_adapter.tuner import bench, conditions, loading
 from rewarm.jax_adapter.tuner.arguments import Arguments
 from rewarm.jax_adapter.tuner.loading import NotImportableError, Slot, Spec
 from rewarm.jax_adapter.tuner.worker import Child, Here, NotStartedError, Patience, Worker
+
+logger = logging.getLogger("rewarm")
 
 KEYWORDS, OPTIONS = "keywords", "options"
 _SHARE = 0.8
@@ -30,8 +34,9 @@ class Wanted(NamedTuple):
       mode: `KEYWORDS` or `OPTIONS`: what a choice is.
       arguments: of the call.
       inputs: sets of arrays in the order of its leaves; times are taken on the first.
-      choices: all objects that a choice may hold, which must be sent.
-      content: fingerprint of the function; "" where it has none.
+      choices: all objects that a choice may hold, by label, which must be sent.
+      default: the choice that all are compared with.
+      content: fingerprint of the function and the choices; "" where it has none.
       tolerance: see `checking.difference`.
       device: where it runs.
       memory: bytes that a child may take; `None`: most of what there is.
@@ -41,7 +46,8 @@ class Wanted(NamedTuple):
     mode: str
     arguments: Arguments
     inputs: Sequence[Sequence[Any]]
-    choices: Sequence[Any]
+    choices: Mapping[str, Any]
+    default: Any
     content: str
     tolerance: float | None
     device: Any
@@ -67,6 +73,7 @@ class Workers:
         self._spec: Spec | None = None
         self._environment = settings.tuning_environment(None if session is None else session.settings.directory)
         self._had_child = False
+        self._program: str | None = None
         self.why_here = "" if isolate else "isolate=False"
         if isolate:
             try:
@@ -95,6 +102,16 @@ class Workers:
         make = (bench.by_keywords if wanted.mode == KEYWORDS else bench.by_options)(wanted.function, wanted.arguments)
         return Here(bench.Bench(make, wanted.inputs, wanted.tolerance, str(wanted.device.platform)))
 
+    def is_same(self, program: str) -> bool:
+        """Whether a worker's default is the program that it is in this process, as far as that can be found out."""
+        if self._program is None:
+            self._program = _program(self._wanted)
+        return self._program in ("", program)
+
+    def stay_here(self, why: str) -> None:
+        """Start no more children."""
+        self._spec, self.why_here = None, why
+
     @property
     def timer(self) -> str:
         """How calls are timed, in words."""
@@ -113,18 +130,31 @@ class Workers:
         return found
 
 
+def _program(wanted: Wanted) -> str:
+    """The default's program as it is traced here; "" where that fails, which the worker says better."""
+    of = bench.program_by_keywords if wanted.mode == KEYWORDS else bench.program_by_options
+    try:
+        # As a child has them: whether an array is bound to a device is part of a program.
+        leaves = loading.received(loading.sent(wanted.inputs[0]), wanted.device)
+        return of(wanted.function, wanted.arguments, wanted.default, leaves)
+    except Exception:
+        logger.debug("rewarm: the default cannot be traced here", exc_info=True)
+        return ""
+
+
 def _spec(wanted: Wanted, *, cached: bool) -> Spec:
     import sys
 
-    for one in wanted.choices:
-        loading.pickled(one, "a variant of the space")
+    choices = {label: loading.pickled(one, "a variant of the space") for label, one in wanted.choices.items()}
     slots = [Slot(number) for number in range(len(wanted.arguments.leaves))]
     at_hand = conditions.memory_at_hand()
     memory = wanted.memory if wanted.memory is not None else int((at_hand or 0) * _SHARE)
     return Spec(
-        path=[one for one in sys.path if one],
+        path=[one or str(Path.cwd()) for one in sys.path],
+        argv=list(sys.argv),
         reference=loading.reference_of(wanted.function),
         content=wanted.content,
+        choices=choices,
         mode=wanted.mode,
         arguments=loading.pickled(wanted.arguments.rebuild(slots), "an argument"),
         inputs=loading.pickled([loading.sent(leaves) for leaves in wanted.inputs], "an argument"),

@@ -28,6 +28,10 @@ class DefaultFailedError(RewarmError, RuntimeError):
     """The default itself cannot run, so there is nothing to compare with."""
 
 
+class TracedError(RewarmError, RuntimeError):
+    """The tuner was called by a function that is being traced."""
+
+
 class Plan(NamedTuple):
     """How a session goes.
 

@@ -22,6 +22,7 @@ from rewarm.jax_adapter.jax_values import register_reducer
 from rewarm.jax_adapter.tuner import decisions, kernels, lookups
 from rewarm.jax_adapter.tuner.arguments import Arguments, arguments_of
 from rewarm.tunables.records import Case
+from rewarm.tunables.selecting import short
 from rewarm.tunables.spaces import Config, Space, canonical
 
 logger = logging.getLogger("rewarm")
@@ -85,7 +86,10 @@ class Tunable:
         elif isinstance(space, Mapping):
             names = [name for name in space if isinstance(name, str)]
         else:
-            raise SpaceError(f"a space is a mapping of parameters to their values, found {type(space).__name__}")
+            raise SpaceError(
+                f"a space is a mapping of parameters to their values, found {type(space).__name__}; it comes before "
+                "the arguments: rewarm.tune(f, None, x) where f is rewarm.tunable"
+            )
         check_keywords(self._signature, names, self.kernel)
 
     def other(self, *, space: Any, default: Any, constraints: Any) -> Tunable:
@@ -215,27 +219,35 @@ class Tunable:
         Raises:
           NotFingerprintableError: the function cannot be identified.
         """
-        return kernels.case_of(self.kernel, self.content(asked.space), asked.arguments.text, place)
+        # A trace is made once and takes far longer than a fingerprint; a call without one must be quick.
+        content = self.content(asked.space, anew=asked.arguments.is_traced)
+        return kernels.case_of(self.kernel, content, asked.arguments.text, place)
 
-    def content(self, space: Space) -> str:
-        """The fingerprint of the function and of the variants in a space; worked out once.
+    def content(self, space: Space, *, anew: bool = False) -> str:
+        """The fingerprint of the function and of the variants in a space.
+
+        Args:
+          space: of which the variants are.
+          anew: what was worked out before does not count: a global, or a function that it reaches, may be another one
+            since then, as in a notebook.
 
         Raises:
           NotFingerprintableError: it cannot be identified.
         """
         variants = space.functions
         key = canonical(dict.fromkeys(variants, True))
-        known = self._contents.get(key)
+        known = None if anew else self._contents.get(key)
         if known is None:
             known = self._contents[key] = kernels.content_of(self.function, variants)
         return known
 
     def _tell_of_near(self, asked: Asked, found: lookups.Winner) -> None:
         if not found.exact:
-            activation.tell(f"{self.kernel} is not tuned for {asked.arguments.text}: {found.text} is used, {found.why}")
+            text = short(asked.arguments.text)
+            activation.tell(f"{self.kernel} is not tuned for {text}: {found.text} is used, {found.why}")
 
     def _untuned(self, asked: Asked, why: str, *, told: bool) -> None:
-        what = f"{self.kernel} is not tuned for {asked.arguments.text} here" + (f" ({why})" if why else "")
+        what = f"{self.kernel} is not tuned for {short(asked.arguments.text)} here" + (f" ({why})" if why else "")
         if settings.untuned_is_error(activation.said()):
             raise UntunedError(f"{what}, and untuned=error: tune it with rewarm.tune, or load a lock file that has it")
         if told:

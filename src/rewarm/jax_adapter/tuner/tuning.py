@@ -48,6 +48,7 @@ class Tuning(Finals):
         self, subject: Subject, plan: Plan, workers: Workers, previous: Record | None, progress: Progress
     ) -> None:
         self._now = time.time()
+        self._left_out = ""
         super().__init__(subject, plan, workers, _made_search(subject.space, plan, previous, self._now), progress)
 
     # -- the whole ---------------------------------------------------------------------------------------------
@@ -67,7 +68,8 @@ class Tuning(Finals):
             self._searched()
             finalists = self._decided()
             self._close()
-            winner, comparison, default = self._final(finalists)
+            if finalists or self._has_tried():
+                winner, comparison, default = self._final(finalists)
         except KeyboardInterrupt:
             self._flags.append(INTERRUPTED)
             raise
@@ -75,9 +77,9 @@ class Tuning(Finals):
             self._close()
             self._progress.end()
             record = self._record(winner, comparison, default, begin)
-            if self._trials:
+            if self._trials or comparison is not None:
                 keep(record)
-        if self._plan.strict and record.winner is None:
+        if self._plan.strict and any(flag.startswith("noisy") for flag in record.flags):
             raise NoisyError(
                 f"rewarm.tune: {self._subject.case.kernel}: {'; '.join(record.flags)}. No winner is kept; tune when "
                 "the machine is quiet, or without strict=True"
@@ -92,14 +94,26 @@ class Tuning(Finals):
             numbers = [self._number(config) for config in batch]
             self._compile_ahead(numbers)
             for number in numbers:
-                if number not in self._prepared and self._spent() < self._plan.budget * DECISION:
+                if number in self._prepared:
+                    continue
+                if self._spent() < self._plan.budget * DECISION:
                     self._prepare(number)
+                else:
+                    self._left_out = "seconds"
             self._time([number for number in numbers if number in self._prepared], self._search.rounds)
             for number in numbers:
                 self._search.tell(self._configs[number], self._score(number))
             for number in numbers:
                 if number in self._prepared and not self._is_near(number):
                     self._forget(number)
+        if self._search.ended_by in ("seconds", "trials"):
+            self._left_out = self._search.ended_by
+
+    def _has_tried(self) -> bool:
+        """Whether something is known of any candidate beside the default, where there are any."""
+        default = canonical(self._subject.space.default)
+        tried = {*self._trials, *map(canonical, self._search.best)} - {default}
+        return bool(tried) or not self._left_out
 
     # -- decision ----------------------------------------------------------------------------------------------
 
@@ -175,6 +189,9 @@ class Tuning(Finals):
     def _how(self) -> dict[str, Any]:
         return {
             "seed": self._plan.seed,
+            "budget": self._plan.budget,
+            "trials": self._plan.trials,
+            "ended by": self._left_out,
             "space": self._subject.space.digest,
             "timer": self._workers.timer,
             "why here": self._workers.why_here,
