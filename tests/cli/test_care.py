@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -499,6 +500,27 @@ def test_long_work_shows_progress_on_a_terminal_alone(shelf: Path, arguments: li
     assert (piped.code, piped.err) == (0, "")
     assert _timeless(out) == _timeless(piped.out)
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["ls", "--sort", "worth"], ["du"], ["stats", "--all-time"]])
+def test_a_narrow_terminal_loses_no_column(real: Path, arguments: list[str]) -> None:
+    piped = rewarm(*arguments, "--dir", str(real)).out
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "rewarm", *arguments, "--dir", str(real)],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment(TERM="xterm", COLUMNS="40", NO_COLOR="1"),
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # its other end is closed
+            while part := os.read(ours, 65536):
+                drawn += part
+        assert process.wait(60) == 0
+    os.close(ours)
+    words = re.sub(r"\x1b\[[0-9;]*m", "", _timeless(drawn.decode())).split()
+    assert sorted(words) == sorted(_timeless(piped).split())
 
 
 def _timeless(text: str) -> str:
