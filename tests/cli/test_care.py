@@ -523,6 +523,23 @@ def test_a_narrow_terminal_loses_no_column(real: Path, arguments: list[str]) -> 
     assert sorted(words) == sorted(_timeless(piped).split())
 
 
+def test_long_work_says_how_much_is_left(real: Path, tmp_path: Path) -> None:
+    """A bar without a total shows neither a share nor a time."""
+    (tmp_path / "remote").mkdir()
+    shutil.copytree(real, tmp_path / "copy")
+    remote = ("--remote", f"file://{tmp_path / 'remote'}?trust=store")
+    for arguments, words in (
+        (("bundle", "save", str(tmp_path / "b"), "--dir", str(real)), "writing entries"),
+        (("bundle", "load", str(tmp_path / "b"), "--trust", "store", "--dir", str(tmp_path / "a")), "storing entries"),
+        (("sync", "push", *remote, "--dir", str(real)), "sending entries"),
+        (("sync", "pull", *remote, "--dir", str(tmp_path / "c")), "sending entries"),
+        (("clear", "--dir", str(tmp_path / "copy")), "removing entries"),
+    ):
+        code, out, sent = _on_a_terminal(*arguments)
+        assert code == 0, out + sent
+        assert re.search(rf"{words}.* 100%", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent)), (words, sent)
+
+
 def _timeless(text: str) -> str:
     return re.sub(r"\d+ s ago", "now", text)
 

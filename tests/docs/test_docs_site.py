@@ -75,6 +75,7 @@ def test_the_search_divides_chinese_into_words(site: Path) -> None:
     pytest.importorskip("jieba", reason="jieba is not installed: pip install '.[docs]'")
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     assert index["config"]["lang"] == ["en", "zh"]
+    assert re.split(index["config"]["separator"], "两\u200b词") == ["两", "词"]
     text = "".join(one["title"] + one["text"] for one in index["docs"] if one["location"].startswith("zh/"))
     assert {"缓存", "编译"} <= set(text.split("\u200b"))
 

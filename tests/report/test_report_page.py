@@ -66,6 +66,8 @@ def small(tmp_path: Path) -> Report:
 
 def test_each_part_is_there_and_nothing_complains(page: Page, small: Report, tmp_path: Path) -> None:
     opened(page, small, tmp_path / "r.html")
+    narrow = "return [...document.querySelectorAll('tbody th')].filter(one => one.getBoundingClientRect().width < 140)"
+    assert page.run(f"{narrow}.map(one => one.textContent)") == [], "names of programs are not broken in the middle"
     titles = page.run("return [...document.querySelectorAll('main section > h2')].map(one => one.textContent)")
     assert titles == ["Summary", "Comparison", "Timeline", "Programs", "Misses", "Not stored", "Store", "History"]
     assert "4 programs asked for, 2 found in the cache (50.0 %)" in page.text("#summary")

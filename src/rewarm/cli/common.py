@@ -131,13 +131,14 @@ def surveyed(store: LocalStore, entries: Iterable[EntryInfo]) -> list[Item]:
     return [look(store, info) for info in progress(chosen, "reading headers", len(chosen))]
 
 
-def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+def progress(items: Iterable[T], what: str, total: int | Callable[[], int | None] | None = None) -> Iterator[T]:
     """The items as they come, with a bar on standard error where that is a terminal, and nothing anywhere else.
 
     Args:
       items: what is worked through.
       what: a few words for the bar.
-      total: how many there are, where that is known.
+      total: how many there are, where that is known; a function, where it is known with the first of them. Without it
+        no time left is shown.
     """
     if not sys.stderr.isatty():
         yield from items
@@ -146,8 +147,10 @@ def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterato
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(what, total=None if callable(total) else total)
         for item in items:
+            if callable(total):
+                bar.update(task, total=total())
             yield item
             bar.advance(task)
 
