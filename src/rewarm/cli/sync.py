@@ -58,9 +58,9 @@ def command(
         raise click.ClickException(
             f"{opened.tier.place}: its address says write=no, so nothing is sent; pull only reads"
         )
-    if store is None:
-        store = made_store(settings.of_command(directory=directory))
     with opened.asked() as tier:
+        if store is None:
+            store = made_store(settings.of_command(directory=directory))
         made = None if others else made_by(settings.of_command(directory=directory), store)
         wish = _Wish(direction, program, made, verify, patience, [], [])
         sending = progress(_sent(wish, store, tier), "sending entries", lambda: sum(wish.begun))
