@@ -28,6 +28,7 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "src" / "rewarm" / "cli" / "sche
 _MAPS = {"by_target", "by_jax", "programs", "versions", "settings", "stats", "producer", "about", "refused", "failures"}
 _MAPS |= {"default", "winner", "config", "against", "targets", "environment", "backends"}
 _ANYTHING = {"value", "values", "tuning", "facts", "details", "configuration"}
+_MAY_BE_NULL = {"words"}  # on one JAX, and on another never
 _NAMED = {"gc-remote": "gc --remote", "ls-remote": "ls --remote", "explain-trace": "explain --trace"}
 
 PROGRAM = """
@@ -117,6 +118,8 @@ def _of(name: str, values: list[Any]) -> dict[str, Any]:
     if lists:
         kinds.append({"type": "array", "items": _of("", [inner for value in lists for inner in value])})
     plain = sorted({_PLAIN[type(value)] for value in values if not isinstance(value, dict | list)})
+    if name in _MAY_BE_NULL:
+        plain = sorted({*plain, "null"})
     if plain == ["null"] and not kinds:
         return {}  # of what kind it is where there is something was not seen
     if plain:
