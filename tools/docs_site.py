@@ -111,6 +111,33 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     return markdown
 
 
+def on_page_context(context: Any, *, page: Any, config: Any, nav: Any) -> Any:
+    """In the header, the same page in the other languages, or their first page where there is none."""
+    del nav
+    docs = Path(config["docs_dir"])
+    there = {*ELSEWHERE, *(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))}
+    here = page.file.src_uri
+    plain = here.partition("/")[2] if _language(here) else here
+    for one in config["extra"]["alternate"]:
+        folder = f"{one['lang']}/" if one["lang"] in TRANSLATIONS else ""
+        name = f"{folder}{plain}" if f"{folder}{plain}" in there else f"{folder}index.md"
+        one["link"] = f"{name.removesuffix('.md')}.html"
+    return context
+
+
+def on_post_page(output: str, *, page: Any, config: Any) -> str:
+    """A translated page says its language, by which browsers choose letters and break lines."""
+    language = _language(page.file.src_uri)
+    before = f'<html lang="{config["theme"]["language"]}"'
+    return output.replace(before, f'<html lang="{language}"') if language else output
+
+
+def _language(page: str) -> str:
+    """Of a page in the folder of a translation; "" for an original."""
+    folder = page.partition("/")[0]
+    return folder if folder in TRANSLATIONS else ""
+
+
 def settings_table() -> str:
     """Each argument of `rewarm.enable` with its variable, the values it takes, JAX's option, and what it does.
 

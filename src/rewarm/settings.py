@@ -173,6 +173,12 @@ def unknown_variables() -> list[str]:
     ]
 
 
+def unwatched(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what asks for metrics and logs: of a child that is rewarm's own, and that is not what the
+    user watches. It would put its numbers in the place of his program's."""
+    return {name: value for name, value in environment.items() if name not in _WATCHING}
+
+
 def child_environment(directory: Path | None, stats: str, load_check: str | None = None) -> dict[str, str]:
     """The environment of this process, with rewarm turned on in it: what `rewarm run` hands on.
 
@@ -192,8 +198,7 @@ def child_environment(directory: Path | None, stats: str, load_check: str | None
 
 def load_check_environment() -> dict[str, str]:
     """The environment of a child that loads entries: this one, without taking a GPU's memory for itself."""
-    kept = {name: value for name, value in os.environ.items() if name not in _WATCHING}
-    return {**kept, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return {**unwatched(os.environ), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 # What a process with candidates does not do for itself.

@@ -19,12 +19,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import json_forms_more as more
+
 from conftest import clean_environment, execute
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "src" / "rewarm" / "cli" / "schemas"
 
 _MAPS = {"by_target", "by_jax", "programs", "versions", "settings", "stats", "producer", "about", "refused", "failures"}
-_ANYTHING = {"value", "values", "tuning", "facts", "details"}
+_MAPS |= {"default", "winner", "config", "against", "targets", "environment", "backends"}
+_ANYTHING = {"value", "values", "tuning", "facts", "details", "configuration"}
+_MAY_BE_NULL = {"words"}  # on one JAX, and on another never
+_NAMED = {"gc-remote": "gc --remote", "ls-remote": "ls --remote", "explain-trace": "explain --trace"}
 
 PROGRAM = """
     import sys, jax, numpy as np, rewarm
@@ -41,11 +46,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     """Command after command, in a directory that is made for it: a name of its form, and what it printed."""
     env = clean_environment(REWARM_DIR=str(folder / "cache"), XDG_CONFIG_HOME=str(folder / "config"), HOME=str(folder))
 
-    def say(*arguments: str, code: tuple[int, ...] = (0,)) -> Any:
-        done = execute([sys.executable, "-m", "rewarm", *arguments], env=env, cwd=folder)
-        assert done.code in code, (arguments, done.err)
-        return json.loads(done.out)
-
+    say = more.sayer(folder, env)
     (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
     for scale in ("2", "3", "3"):
         done = execute([sys.executable, "train.py", scale], env=env, cwd=folder)
@@ -72,6 +73,8 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "keys-ls", say("keys", "ls", "--json")
     execute([sys.executable, "-m", "rewarm", "keys", "new"], env=env, cwd=folder)
     yield "keys-ls", say("keys", "ls", "--json")
+    yield from more.traces(say)
+    yield from more.sharing(folder, say)
     yield "gc", say("gc", "--max-entries", "1", "--dry-run", "--json")
     bad = next((folder / "cache" / keys[0][:2]).glob(keys[0]))
     whole = bad.read_bytes()
@@ -94,7 +97,7 @@ def schema_of(name: str, values: Iterable[Any]) -> dict[str, Any]:
     """The schema that fits some values."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"rewarm {name.replace('-', ' ', 1)} --json",
+        "title": f"rewarm {_NAMED.get(name, name.replace('-', ' ', 1))} --json",
         **_of("", list(values)),
     }
 
@@ -115,6 +118,8 @@ def _of(name: str, values: list[Any]) -> dict[str, Any]:
     if lists:
         kinds.append({"type": "array", "items": _of("", [inner for value in lists for inner in value])})
     plain = sorted({_PLAIN[type(value)] for value in values if not isinstance(value, dict | list)})
+    if name in _MAY_BE_NULL:
+        plain = sorted({*plain, "null"})
     if plain == ["null"] and not kinds:
         return {}  # of what kind it is where there is something was not seen
     if plain:
@@ -133,8 +138,10 @@ def main() -> None:
     """Write them all."""
     found: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, value in outputs(Path(folder)):
-            found.setdefault(name, []).append(value)
+        for place, some in (("quick", outputs), ("slow", more.slow_outputs)):
+            (Path(folder) / place).mkdir()
+            for name, value in some(Path(folder) / place):
+                found.setdefault(name, []).append(value)
     SCHEMAS.mkdir(exist_ok=True)
     for name, values in found.items():
         (SCHEMAS / f"{name}.json").write_text(json.dumps(schema_of(name, values), indent=2) + "\n")

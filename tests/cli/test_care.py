@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -499,6 +500,44 @@ def test_long_work_shows_progress_on_a_terminal_alone(shelf: Path, arguments: li
     assert (piped.code, piped.err) == (0, "")
     assert _timeless(out) == _timeless(piped.out)
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["ls", "--sort", "worth"], ["du"], ["stats", "--all-time"]])
+def test_a_narrow_terminal_loses_no_column(real: Path, arguments: list[str]) -> None:
+    piped = rewarm(*arguments, "--dir", str(real)).out
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "rewarm", *arguments, "--dir", str(real)],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment(TERM="xterm", COLUMNS="40", NO_COLOR="1"),
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # its other end is closed
+            while part := os.read(ours, 65536):
+                drawn += part
+        assert process.wait(60) == 0
+    os.close(ours)
+    words = re.sub(r"\x1b\[[0-9;]*m", "", _timeless(drawn.decode())).split()
+    assert sorted(words) == sorted(_timeless(piped).split())
+
+
+def test_long_work_says_how_much_is_left(real: Path, tmp_path: Path) -> None:
+    """A bar without a total shows neither a share nor a time."""
+    (tmp_path / "remote").mkdir()
+    shutil.copytree(real, tmp_path / "copy")
+    remote = ("--remote", f"file://{tmp_path / 'remote'}?trust=store")
+    for arguments, words in (
+        (("bundle", "save", str(tmp_path / "b"), "--dir", str(real)), "writing entries"),
+        (("bundle", "load", str(tmp_path / "b"), "--trust", "store", "--dir", str(tmp_path / "a")), "storing entries"),
+        (("sync", "push", *remote, "--dir", str(real)), "sending entries"),
+        (("sync", "pull", *remote, "--dir", str(tmp_path / "c")), "sending entries"),
+        (("clear", "--dir", str(tmp_path / "copy")), "removing entries"),
+    ):
+        code, out, sent = _on_a_terminal(*arguments)
+        assert code == 0, out + sent
+        assert re.search(rf"{words}.* 100%", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent)), (words, sent)
 
 
 def _timeless(text: str) -> str:

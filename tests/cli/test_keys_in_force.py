@@ -99,3 +99,14 @@ def execute_ls(machine: Machine, **env: str) -> str:
     assert run.code in (1, 2)
     assert (run.out, len(run.err.splitlines())) == ("", 1), run.err
     return run.err
+
+
+def test_a_new_key_prints_what_a_script_wants_and_nothing_else(one: Machine, tmp_path: Path) -> None:
+    made = rewarm("keys", "new", "--out", str(tmp_path / "ci.key"), **one.env())
+    public = SigningKey.from_text((tmp_path / "ci.key").read_text(), "ci.key").public
+    assert made.out == f"{public.to_text()}\n"
+    assert made.err == f"{tmp_path / 'ci.key'}: key {public.id}, readable by you alone\n"
+    own = rewarm("keys", "new", **one.env())
+    assert own.out == rewarm("keys", "show", **one.env(REWARM_SIGNING_KEY="")).out
+    secret = rewarm("keys", "new", "--hmac", "--out", str(tmp_path / "team.key"), **one.env())
+    assert (secret.out, len(secret.err.splitlines())) == ("", 2)

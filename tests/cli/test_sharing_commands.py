@@ -120,6 +120,10 @@ def test_a_fresh_machine_is_filled(one: Machine, url: str, tmp_path: Path, direc
 def test_an_address_that_is_none_makes_no_directory(one: Machine, tmp_path: Path) -> None:
     rewarm("sync", "pull", "--remote", "s4://x", "--dir", str(tmp_path / "new"), code=2, **one.env())
     assert not (tmp_path / "new").exists()
+    rewarm(
+        "sync", "pull", "--remote", f"file://{tmp_path / 'none'}", "--dir", str(tmp_path / "new"), code=1, **one.env()
+    )
+    assert not (tmp_path / "new").exists()
 
 
 def test_push_of_a_program_and_in_a_namespace(one: Machine, other: Machine, url: str) -> None:

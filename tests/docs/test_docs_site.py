@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -52,6 +53,31 @@ def test_every_page_is_in_the_site(site: Path) -> None:
     for page in pages():
         if page.startswith("docs/"):
             assert (site / page.removeprefix("docs/")).with_suffix(".html").exists(), page
+
+
+def test_pages_say_their_language_and_name_themselves_in_the_other(site: Path) -> None:
+    for path in sorted(site.rglob("*.html")):
+        if path.name == "404.html":
+            continue
+        text, here = path.read_text(encoding="utf-8"), path.relative_to(site).as_posix()
+        assert f'<html lang="{"zh" if here.startswith("zh/") else "en"}"' in text, here
+        links = dict(re.findall(r'<a href="([^"]*)" hreflang="(\w+)" class="md-select__link"', text))
+        named = {
+            language: (path.parent / link).resolve().relative_to(site.resolve()) for link, language in links.items()
+        }
+        plain = here.removeprefix("zh/")
+        assert named["en"].as_posix() == (plain if (site / plain).exists() else "index.html"), here
+        other = f"zh/{plain}"
+        assert named["zh"].as_posix() == (other if (site / other).exists() else "zh/index.html"), here
+
+
+def test_the_search_divides_chinese_into_words(site: Path) -> None:
+    pytest.importorskip("jieba", reason="jieba is not installed: pip install '.[docs]'")
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert index["config"]["lang"] == ["en", "zh"]
+    assert re.split(index["config"]["separator"], "两\u200b词") == ["两", "词"]
+    text = "".join(one["title"] + one["text"] for one in index["docs"] if one["location"].startswith("zh/"))
+    assert {"缓存", "编译"} <= set(text.split("\u200b"))
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:

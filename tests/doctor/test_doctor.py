@@ -69,6 +69,23 @@ def test_a_sound_place_is_all_well(real: Path) -> None:
     assert [path.name for path in real.iterdir() if "doctor" in path.name] == []
 
 
+def test_its_children_leave_the_metrics_and_logs_of_the_user_alone(real: Path, tmp_path: Path) -> None:
+    """They would put their numbers in the place of his program's."""
+    kept = {"REWARM_METRICS_TEXTFILE": tmp_path / "job.prom", "REWARM_LOG": tmp_path / "job.jsonl"}
+    for path in kept.values():
+        path.write_text("of the user's program\n")
+    (tmp_path / "train.py").write_text(PROGRAM)
+    asked = {
+        "REWARM_METRICS_TEXTFILE": str(kept["REWARM_METRICS_TEXTFILE"]),
+        "REWARM_LOG": f"json:{kept['REWARM_LOG']}",
+        "REWARM_OPENTELEMETRY": "1",
+    }
+    found = doctor("--dir", str(real), "--", "train.py", quick=False, cwd=tmp_path, REWARM_DIR=str(real), **asked)
+    assert found.problems() == []
+    assert {path.read_text() for path in kept.values()} == {"of the user's program\n"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.jsonl", "job.prom", "train.py"]
+
+
 def test_the_text_says_what_to_do(tmp_path: Path) -> None:
     run = execute(
         [sys.executable, "-m", "rewarm", "doctor", "--quick", "--dir", str(tmp_path / "cache")],

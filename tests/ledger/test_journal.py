@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from run_children import finish, run, run_mounting, run_unprivileged, start
 
-from rewarm.ledger.journal import RUN_BYTES, RUN_EVENTS, RunWriter, prune
+from rewarm.ledger.journal import RUN_BYTES, RUN_EVENTS, VERSION, RunWriter, encode_line, prune
 from rewarm.ledger.runs import read_run, run_ids, runs
 
 EVENT = {"program": "jit_f", "outcome": "miss"}
@@ -572,6 +572,55 @@ def test_the_newest_64_stay(cache: Path) -> None:
     writer = RunWriter(cache, {})
     writer.event(EVENT)
     assert set((cache / "runs").iterdir()) == {*left[-63:], writer.path}
+
+
+def leave_job(cache: Path, number: int, ranks: int, *, size: int = 0) -> list[Path]:
+    """What the ranks of a job left behind that started `number` minutes into a day long past, at one address."""
+    (cache / "runs").mkdir(exist_ok=True)
+    paths = []
+    for rank in range(ranks):
+        started = 1_700_000_000 + 60 * number + rank % 50
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(started))
+        path = cache / "runs" / f"{moment}-{rank}-{number:08x}.jsonl"
+        about = {"job": {"id": "10.0.0.1:1234", "rank": rank, "ranks": ranks}}
+        header = {"run": path.stem, "version": VERSION, "started": started, "argv": ["train.py"], "about": about}
+        path.write_bytes((encode_line(header) or b"").ljust(size))
+        os.utime(path, (time.time() - HOUR,) * 2)
+        paths.append(path)
+    return paths
+
+
+def test_the_ranks_of_a_job_are_one_start_of_the_64_that_stay(cache: Path) -> None:
+    alone = leave(cache, 60 * 75)
+    jobs = [leave_job(cache, number, 8) for number in range(70)]
+    prune(cache / "runs")
+    assert set((cache / "runs").iterdir()) == {alone, *(path for job in jobs[-63:] for path in job)}
+
+
+def test_a_job_of_64_ranks_leaves_those_before_it(cache: Path) -> None:
+    """Also where it is each rank that prunes, as at a real start."""
+    jobs = [leave_job(cache, number, 64) for number in range(3)]
+    for rank in range(2):
+        writer = RunWriter(cache, {"job": {"id": "10.0.0.1:1234", "rank": rank, "ranks": 64}})
+        writer.event(EVENT)
+        writer.end({})
+    assert {path for job in jobs for path in job} < set((cache / "runs").iterdir())
+
+
+def test_no_more_than_1024_files_stay_whoever_prunes(cache: Path) -> None:
+    left = [path for number in range(11) for path in leave_job(cache, number, 100)]
+    for counts_starts in (True, False):
+        prune(cache / "runs", counts_starts=counts_starts)
+        kept = sorted((cache / "runs").iterdir())
+        assert (len(kept), kept[0].name[:15] > left[0].name[:15]) == (1024, True)
+        leave_job(cache, 0, 20)
+
+
+def test_the_bytes_of_jobs_are_bounded(cache: Path) -> None:
+    jobs = [leave_job(cache, number, 4, size=4 << 20) for number in range(6)]
+    for _ in range(10):  # each call removes some 2 MiB
+        prune(cache / "runs")
+    assert set((cache / "runs").iterdir()) == {path for job in jobs[-4:] for path in job}
 
 
 def test_one_start_in_eight_removes_for_all(cache: Path) -> None:

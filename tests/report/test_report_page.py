@@ -13,6 +13,7 @@ import pytest
 import report_world as world
 from browser import Page
 
+from rewarm.envelope import Header, seal
 from rewarm.explain.afterwards import explanation_of
 from rewarm.report import Kind, Report, Sources, build, chosen_starts, to_html
 from rewarm.report.starts import Start
@@ -64,8 +65,33 @@ def small(tmp_path: Path) -> Report:
     return report_of(root, run=run, against=chosen_starts(root, before, 1)[0])
 
 
+# What the headers of entries said that the compiler of JAX 0.12.0.1 made for an H200, of whose four fusions two had
+# results.
+_TUNED = {"entries": 2, "fusions": 2, "new": 0, "place": "jax-0.12.0.1-b6de513893c0-a4baa03864db7cfb", "untuned": 0,
+          "set": "a9542747eeaea75ab18d3f441c56d81b79a12d351a0d4b1812220044c410fe04", "state": "complete"}  # fmt: skip
+_MISSING = ["920905dd059e02873b510e0f2fc6764f", "cee82e592530d68aab0d9683cf669b68"]
+
+
+def test_how_complete_tuning_was_is_shown(page: Page, tmp_path: Path) -> None:
+    store = LocalStore(world.directory(tmp_path / "cache"))
+    untuned = {**_TUNED, "state": "incomplete", "untuned": 2, "missing": _MISSING}
+    for program, told in (("jit_mlp", _TUNED), ("jit_other", untuned)):
+        key, device = world.key_of(program), "gpu NVIDIA H200 141GB HBM3e x1"
+        header = Header("executable", key, (), program, 2.0, STARTED, {"jax": "0.12.0.1"}, device, tuning=told)
+        store.put(key, seal(header, {"executable": b"x"}))
+    report = build(Sources(store, list(survey(store)), [], explanation_of), [], None)
+    opened(page, report, tmp_path / "r.html")
+    assert page.column("tuning-table", 0) == ["jit_other", "jit_mlp"]
+    assert page.column("tuning-table", 2) == ["incomplete 1", "complete 1"]
+    assert page.column("tuning-table", 4) == ["2 (100.0 %)", "0 (0.0 %)"]
+    assert page.column("tuning-table", 5) == [", ".join(_MISSING), ""]
+    assert (page.complaints(), page.requests()) == ([], [])
+
+
 def test_each_part_is_there_and_nothing_complains(page: Page, small: Report, tmp_path: Path) -> None:
     opened(page, small, tmp_path / "r.html")
+    narrow = "return [...document.querySelectorAll('tbody th')].filter(one => one.getBoundingClientRect().width < 140)"
+    assert page.run(f"{narrow}.map(one => one.textContent)") == [], "names of programs are not broken in the middle"
     titles = page.run("return [...document.querySelectorAll('main section > h2')].map(one => one.textContent)")
     assert titles == ["Summary", "Comparison", "Timeline", "Programs", "Misses", "Not stored", "Store", "History"]
     assert "4 programs asked for, 2 found in the cache (50.0 %)" in page.text("#summary")

@@ -163,7 +163,8 @@ def load(file: Path, posture: str, directory: str | None, as_json: bool) -> None
     """
     asked = settings.of_command(directory=directory)
     store = made_store(asked)
-    loaded = list(progress(bundle.load(file, store, keyring_of(asked), as_posture(posture)), "storing entries"))
+    storing = bundle.load(file, store, keyring_of(asked), as_posture(posture))
+    loaded = list(progress(storing, "storing entries", len(bundle.members(file))))
     loaded = [Loaded(one.key, LEFT) if one.outcome == bundle.STORED and gone(store, one.key) else one for one in loaded]
     counts = Counter(one.outcome for one in loaded)
     if as_json:

@@ -37,7 +37,8 @@ def command(everything: bool, directory: str | None, as_json: bool) -> None:
             f"If it is, any program that uses it writes the tag, once nothing else has its name"
         )
     entries, total = 0, 0
-    for info in progress(store.scan(), "removing entries"):
+    infos = list(store.scan())
+    for info in progress(infos, "removing entries", len(infos)):
         store.delete(info.key)
         entries, total = entries + 1, total + info.size
     # After the entries: on a full disk there is room for it only now.

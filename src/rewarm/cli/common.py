@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -30,6 +30,8 @@ FOUND_BAD = 1
 
 # Rows of a table that is drawn for a terminal; a longer one is printed as in a pipe.
 _DRAWN = 500
+# A column of words keeps this width, in cells, whatever the terminal.
+_FOLDED = 16
 
 
 def directory_option(function: F) -> F:
@@ -129,13 +131,14 @@ def surveyed(store: LocalStore, entries: Iterable[EntryInfo]) -> list[Item]:
     return [look(store, info) for info in progress(chosen, "reading headers", len(chosen))]
 
 
-def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+def progress(items: Iterable[T], what: str, total: int | Callable[[], int | None] | None = None) -> Iterator[T]:
     """The items as they come, with a bar on standard error where that is a terminal, and nothing anywhere else.
 
     Args:
       items: what is worked through.
       what: a few words for the bar.
-      total: how many there are, where that is known.
+      total: how many there are, where that is known; a function, where it is known with the first of them. Without it
+        no time left is shown.
     """
     if not sys.stderr.isatty():
         yield from items
@@ -144,23 +147,30 @@ def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterato
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(what, total=None if callable(total) else total)
         for item in items:
+            if callable(total):
+                bar.update(task, total=total())
             yield item
             bar.advance(task)
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[str]], numeric: Iterable[str] = ()) -> None:
+def table(
+    columns: Iterable[str], rows: Iterable[Iterable[str]], numeric: Iterable[str] = (), bad: Collection[int] = ()
+) -> None:
     """Print a table on standard output, as wide as it needs to be in a pipe. Cells are plain text, of one line.
+
+    Not promised: that it fits a narrow terminal, which folds the lines of one that would lose its words.
 
     Args:
       columns: their names; a column without one holds free text.
       rows: the cells.
       numeric: the names of columns that are flush right.
+      bad: the numbers of the rows, from 0, that a terminal shows in red.
     """
     names, cells, right = list(columns), [list(row) for row in rows], frozenset(numeric)
     if sys.stdout.isatty() and len(cells) <= _DRAWN:
-        _draw(names, cells, right)
+        _draw(names, cells, right, bad)
     else:
         click.echo("\n".join(_aligned(names, cells, right)))
 
@@ -178,17 +188,24 @@ def _aligned(columns: list[str], rows: list[list[str]], right: frozenset[str]) -
         yield "  ".join(padded).rstrip()
 
 
-def _draw(columns: list[str], rows: list[list[str]], right: frozenset[str]) -> None:
+def _draw(columns: list[str], rows: list[list[str]], right: frozenset[str], bad: Collection[int]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        drawn.add_column(name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    Console().print(drawn)
+    least = 0
+    for name, *column in zip(columns, *rows, strict=True):
+        width = max(map(cell_len, (name, *column)))
+        width = width if name in right else min(width, _FOLDED)
+        drawn.add_column(name, justify="right" if name in right else "left", min_width=width, overflow="fold")
+        least += width + 2
+    for number, row in enumerate(rows):
+        drawn.add_row(*(Text(cell) for cell in row), style="red" if number in bad else None)
+    console = Console()
+    console.width = max(console.width, least)  # else whole columns would go
+    console.print(drawn)
 
 
 def share(part: float, whole: float) -> str:

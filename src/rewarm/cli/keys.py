@@ -44,13 +44,19 @@ def command() -> None:
 @click.option("--out", metavar="FILE", help="Where it goes; by default it becomes this user's own key.")
 @click.option("--comment", default="", metavar="TEXT", help="Whose it is, for lists.")
 def new(hmac: bool, out: str | None, comment: str) -> None:
-    """Make a new signing key. One that is there is never overwritten."""
+    """Make a new signing key, and print its public half. One that is there is never overwritten.
+
+    The line alone goes to standard output, and what is said of it to standard error. An HMAC key has no public half.
+    """
     key = SigningKey.generate(Algorithm.HMAC if hmac else Algorithm.ED25519, comment)
     name = key.id  # before anything is written: it needs the library
     path = Path(out).expanduser() if out is not None else _made_folder() / SIGNING_NAME
     _write_new(path, f"{key.to_text()}\n".encode())
-    click.echo(f"{path}: key {name}, readable by you alone")
-    click.echo("give it to those who are to check its signatures, and to nobody else" if hmac else key.public.to_text())
+    click.echo(f"{path}: key {name}, readable by you alone", err=True)
+    if hmac:
+        click.echo("give it to those who are to check its signatures, and to nobody else", err=True)
+    else:
+        click.echo(key.public.to_text())
 
 
 @command.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,12 +17,11 @@ from rewarm.cli.common import (
     seconds,
     size,
     surveyed,
+    table,
 )
 from rewarm.policy import Usage
 from rewarm.store import EntryInfo, LocalStore
 from rewarm.store.inventory import Item
-
-_UNBOUNDED = 10_000
 
 # Orders that need no header; of these only the entries that are listed are opened.
 _BY_FILE: dict[str, Callable[[EntryInfo], float]] = {"used": lambda info: info.used, "size": lambda info: info.size}
@@ -121,30 +119,22 @@ def _plain(item: Item, usage: Usage | None) -> dict[str, Any]:
 
 
 def _print_table(items: list[Item], usages: Mapping[str, Usage]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
     numbers = ("size", "compile", "made", "used", *(["worth"] if usages else []))
-    for name in ("key", "program", "target", *numbers):
-        numeric = name in numbers
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "program", overflow="fold")
-    for item in items:
-        header = item.header
-        worth = [f"{_priority(usages, item.info):.3g}"] if usages else []
-        table.add_row(
+    rows = [
+        [
             item.info.key[:12],
-            escape(header.program) if header else f"[red]{escape(item.problem or 'gone')}[/red]",
-            escape(header.target) if header else "-",
+            item.header.program if item.header else item.problem or "gone",
+            item.header.target if item.header else "-",
             size(item.info.size),
-            seconds(header.compile_seconds) if header else "-",
-            ago(header.created) if header else "-",
+            seconds(item.header.compile_seconds) if item.header else "-",
+            ago(item.header.created) if item.header else "-",
             ago(item.info.used),
-            *worth,
-        )
-    # A pipe has no width: lines there are as long as they need to be.
-    Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)
+            *([f"{_priority(usages, item.info):.3g}"] if usages else []),
+        ]
+        for item in items
+    ]
+    bad = {number for number, item in enumerate(items) if item.header is None}
+    table(("key", "program", "target", *numbers), rows, numeric=numbers, bad=bad)
 
 
 def _print_sum(items: list[Item], count: int, total: int) -> None:

@@ -58,12 +58,13 @@ def command(
         raise click.ClickException(
             f"{opened.tier.place}: its address says write=no, so nothing is sent; pull only reads"
         )
-    if store is None:
-        store = made_store(settings.of_command(directory=directory))
     with opened.asked() as tier:
+        if store is None:
+            store = made_store(settings.of_command(directory=directory))
         made = None if others else made_by(settings.of_command(directory=directory), store)
-        wish = _Wish(direction, program, made, verify, patience, [])
-        sent = sync.not_kept(store, list(progress(_sent(wish, store, tier), "sending entries")))
+        wish = _Wish(direction, program, made, verify, patience, [], [])
+        sending = progress(_sent(wish, store, tier), "sending entries", lambda: sum(wish.begun))
+        sent = sync.not_kept(store, list(sending))
     unseen = wish.there[0] if wish.there else 0
     passed_over = sum(one.problem == sync.NOT_MADE for one in sent)
     sent = [one for one in sent if one.problem != sync.NOT_MADE]
@@ -87,7 +88,7 @@ def command(
 
 
 class _Wish(NamedTuple):
-    """What is to be sent: the options."""
+    """What is to be sent: the options, and what is heard of it: how many are there already, how many are sent."""
 
     direction: str
     program: str | None
@@ -95,6 +96,7 @@ class _Wish(NamedTuple):
     verify: bool
     patience: float
     there: list[int]
+    begun: list[int]
 
 
 def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
@@ -114,9 +116,10 @@ def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
             patience=patience,
             tell=tell,
             there_already=wish.there.append,
+            begins=wish.begun.append,
         )
     if direction in ("pull", "both"):
-        yield from sync.pull(store, tier, patience=patience, tell=tell)
+        yield from sync.pull(store, tier, patience=patience, tell=tell, begins=wish.begun.append)
 
 
 def _keys(store: LocalStore, program: str | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rewarm.cli.common import ago, print_json
+from rewarm.cli.common import ago, counted, print_json
 from rewarm.jax_adapter.trace_free.records import Record, Records, State
 
 
@@ -88,8 +88,8 @@ def _trust(record: Mapping[str, Any]) -> str:
     if not record["proved"]:
         return "not proved yet, so the next start traces once more"
     return (
-        f"proved {record['proved']} times, last {_ago(record['last_proof'])}, "
-        f"{record['starts_since']} starts without a proof since"
+        f"proved {counted(record['proved'], 'time')}, last {_ago(record['last_proof'])}, "
+        f"{counted(record['starts_since'], 'start')} without a proof since"
     )
 
 

@@ -51,7 +51,7 @@ def _start(python: str, directory: Path) -> Mapping[str, Any] | str:
     # A program that holds the accelerator has its memory: this one takes none ahead.
     # Remotes are looked at by themselves, and are no place for this program.
     alone = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "REWARM_REMOTE": "none"}
-    environment = {**settings.child_environment(directory, "json"), **alone}
+    environment = {**settings.unwatched(settings.child_environment(directory, "json")), **alone}
     began = time.perf_counter()
     try:
         done = subprocess.run(

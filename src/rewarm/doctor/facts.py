@@ -147,7 +147,7 @@ def _ask_jax(python: str, module: str | None) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rewarm-doctor-") as scratch:
         report = Path(scratch) / "report.json"
         command = [python, "-P", "-m", "rewarm.doctor.inside", str(report), *([module] if module else [])]
-        environment = settings.child_environment(None, "")
+        environment = settings.unwatched(settings.child_environment(None, ""))
         # Whether rewarm turns on is no matter here, and it would leave a run of this child.
         environment |= {"REWARM": "0", "JAX_PLATFORMS": "cpu"}
         try:

@@ -1,6 +1,7 @@
 """The check that runs the user's program and watches it: what was compiled past rewarm, and what was not stored.
 
-Not promised: to watch processes that the program starts. Its environment is the user's own, but for `PYTHONPATH`.
+Not promised: to watch processes that the program starts. Its environment is the user's own, but for `PYTHONPATH`
+and for what asks for metrics and logs, which are those of the program's own runs.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _run(facts: Facts, arguments: Sequence[str], scratch: Path) -> tuple[int, in
     folder = scratch / "jax_plugins"
     folder.mkdir()
     shutil.copy(observer.__file__, folder / "rewarm_observer.py")
-    environment = settings.child_environment(None, "")
+    environment = settings.unwatched(settings.child_environment(None, ""))
     if facts.switch is not True:
         environment["REWARM"] = "0"  # off, as it is here; what the program says to rewarm.enable counts all the same
     before = environment.get("PYTHONPATH")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rewarm import settings
 from rewarm.doctor.check import Check, some
 from rewarm.doctor.facts import Facts
 
@@ -113,7 +114,8 @@ def _startup(facts: Facts) -> Iterator[Check]:
         found = f"at the start of this Python {some(facts.seen['preloaded'])} is imported before the program runs"
         advice = "variables that the program sets itself come too late for JAX: set them outside"
         yield Check("startup files", "note", found, advice)
-    changed = _changed(facts.given, facts.jax.get("environment"))
+    # The child was not given what asks for metrics.
+    changed = _changed(settings.unwatched(facts.given), facts.jax.get("environment"))
     if changed:
         found = f"the startup files of this Python change the environment: {some(changed)}"
         yield Check("startup files", "problem", found, "remove what does, or set these where the files do")

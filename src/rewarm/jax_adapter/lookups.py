@@ -194,7 +194,7 @@ def _environment() -> dict[str, str]:
         if not xla_flags.says_where(flag.name)
     ]
     return {
-        **settings.child_environment(None, ""),
+        **settings.unwatched(settings.child_environment(None, "")),
         **{"REWARM": "0", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([*kept, rest]).strip()},
         # The plugin asks for CUDA's run-time libraries, which compiling does not need.
         **{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},

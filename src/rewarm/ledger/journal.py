@@ -65,11 +65,13 @@ RUNS = "runs"
 SUFFIX = ".jsonl"
 VERSION = 1
 
-# Bounds of one line, of one run, and of one directory. A run may pass its own by one last line.
+# Bounds of one line, of one run, and of one directory. A run may pass its own by one last line. The ranks of a job are
+# one start, and so that their files have a bound, too, they are counted besides.
 LINE_BYTES = 64 << 10
 RUN_BYTES = 8 << 20
 RUN_EVENTS = 20_000
-RUNS_KEPT = 64
+STARTS_KEPT = 64
+RUNS_KEPT = 1024
 RUNS_BYTES = 64 << 20
 
 # Clocks of hosts are no further apart than this, in seconds.
@@ -206,11 +208,15 @@ class RunWriter:
             return
         if self._append(self._header()):
             self._quiet = False
-            prune(self._folder, _SLACK)
+            prune(self._folder, _SLACK, counts_starts=self._is_first_of_job())
         else:
             self._close()
             with contextlib.suppress(OSError):
                 self.path.unlink()
+
+    def _is_first_of_job(self) -> bool:
+        job = self._about.get("job")
+        return not isinstance(job, Mapping) or not job.get("rank")
 
     def _create(self) -> int:
         for _ in range(3):
@@ -397,34 +403,58 @@ def open_to_look(path: Path) -> int:
     return os.open(path, _LOOK)
 
 
-def prune(folder: Path, slack: int = 0) -> None:
-    """Remove the oldest runs, by their ids: the newest 64 stay, as far as they fit into 64 MiB.
+_Files = list[tuple[str, os.stat_result]]
+
+
+def prune(folder: Path, slack: int = 0, *, counts_starts: bool = True) -> None:
+    """Remove the oldest runs, by their ids: those of the newest 64 starts stay, as far as they are no more than 1,024
+    and fit into 64 MiB. The ranks of a job are one start.
 
     What a run adds up to is kept (`savings.py`) before it goes. Nothing is done while no more than `slack` runs of no
-    more than 8 MiB would go.
+    more than 8 MiB would go. Counting starts takes a look into each file, so of a job one rank does.
 
-    Not promised: either bound at every moment. Runs whose process lives and those written to in the last five minutes
+    Not promised: any bound at every moment. Runs whose process lives and those written to in the last five minutes
     stay whatever their number, files of other users are neither counted nor removed, and one call removes at most
     128. Never removed: what has no run's name, and what is no regular file.
     """
     with contextlib.suppress(OSError):
-        bytes_kept = bytes_over = 0
+        own = _own_runs(folder)
+        starts = _starts(folder, own) if counts_starts and len(own) > STARTS_KEPT + slack else [own]
+        runs_kept = bytes_kept = bytes_over = 0
         surplus, urgent = [], set()
-        for place, (name, status) in enumerate(_own_runs(folder), start=1):
-            bytes_kept += status.st_size
-            too_many = place > RUNS_KEPT or bytes_kept > RUNS_BYTES
-            if too_many and not _written_within(status, _RECENT):
-                surplus.append(name)
-                bytes_over += status.st_size
-                if place > 2 * RUNS_KEPT or bytes_kept > 2 * RUNS_BYTES:
-                    urgent.add(name)
+        for starts_kept, start in enumerate(starts, start=1):
+            for name, status in start:
+                runs_kept, bytes_kept = runs_kept + 1, bytes_kept + status.st_size
+                over = max(starts_kept / STARTS_KEPT, runs_kept / RUNS_KEPT, bytes_kept / RUNS_BYTES)
+                if over > 1 and not _written_within(status, _RECENT):
+                    surplus.append(name)
+                    bytes_over += status.st_size
+                    if over > 2:
+                        urgent.add(name)
         if len(surplus) > slack or bytes_over > RUN_BYTES:
             from rewarm.ledger.savings import retire
 
             retire(folder, surplus[::-1], urgent)
 
 
-def _own_runs(folder: Path) -> list[tuple[str, os.stat_result]]:
+def _starts(folder: Path, own: _Files) -> list[_Files]:
+    """The run files by start, the newest first, both the starts and the files of each."""
+    from rewarm.ledger.jobs import Member, together
+    from rewarm.ledger.runs import BadRunError, member_of
+
+    place = {name: number for number, (name, _) in enumerate(own)}
+    told = []
+    for name, status in own:
+        try:
+            said = member_of(folder / name)
+        except BadRunError:  # a start of its own
+            said = Member(None, 0, 0.0)
+        told.append(((name, status), said))
+    starts = [sorted(start, key=lambda one: place[one[0]]) for start in together(told)]
+    return sorted(starts, key=lambda start: place[start[0][0]])
+
+
+def _own_runs(folder: Path) -> _Files:
     """The run files of this user, newest first."""
     found = []
     owner = os.getuid() if hasattr(os, "getuid") else None

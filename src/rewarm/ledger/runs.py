@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from rewarm.errors import RewarmError
+from rewarm.ledger.jobs import Member, member
 from rewarm.ledger.journal import (
     LINE_BYTES,
     RUN_BYTES,
@@ -163,6 +164,18 @@ def run_info(path: Path) -> RunInfo:
     """
     with _opened(path) as file:
         return _info(path, file)
+
+
+def member_of(path: Path) -> Member:
+    """What the first line of a file says of its job, and no other line is read.
+
+    Raises:
+      BadRunError: it is no run that can be read.
+    """
+    with _opened(path) as file:
+        header = _header(path, next(_lines(file), b""))
+    argv = [str(argument) for argument in _of(header, "argv", list, [])[:1]]
+    return member(_of(header, "about", dict, {}), argv, _number(header, "started") or 0.0)
 
 
 def read_run(path: Path) -> Run:

@@ -83,7 +83,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**settings.child_environment(None, ""), "REWARM": "0", **job.environment},
+            env={**settings.unwatched(settings.child_environment(None, "")), "REWARM": "0", **job.environment},
         )
         self._heard = b""
         self._question = {

@@ -1,24 +1,17 @@
 """Starts on disk: the runs of a cache directory, with those of one job put together.
 
 Not promised: all ranks of a job. Those whose directory is another one (a host's own disk), and those whose run is not
-kept any more, are not there; `Start.ranks` says how many the job had.
-
-Runs are of one start when they say the same job (the address of its `jax.distributed` service, or what Slurm, Open MPI
-or torchrun call it) and the same number of ranks, ran the same program, began within ten minutes of the first of them,
-and no rank is there twice: a job that is started again at the same address is another start.
+kept any more, are not there; `Start.ranks` says how many the job had. Which runs are of one start: `ledger/jobs.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from rewarm.ledger.jobs import job_of, member, number_of, together
 from rewarm.ledger.runs import RunInfo, count_events, find_run, runs
-
-# Ranks of one job may begin to compile this far apart, in seconds: their clocks differ, and so do their ways there.
-_APART = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ def words_of(argv: Iterable[str]) -> str:
 
 def rank_of(info: RunInfo) -> int:
     """The rank of a run in its job; 0 outside one."""
-    return _number(_job(info), "rank", 0)
+    return number_of(job_of(info.about), "rank", 0)
 
 
 def all_starts(directory: Path) -> list[Start]:
@@ -84,36 +77,11 @@ def _start_of(directory: Path, info: RunInfo, found: list[Start]) -> Start:
 
 
 def _together(infos: Iterable[RunInfo]) -> list[Start]:
-    alone: list[list[RunInfo]] = []
-    jobs: dict[tuple[Any, ...], list[list[RunInfo]]] = {}
-    for info in sorted(infos, key=lambda info: info.started):
-        job = _job(info)
-        if not job:
-            alone.append([info])
-            continue
-        groups = jobs.setdefault((job.get("id"), job.get("ranks"), Path(info.argv[0]).name if info.argv else ""), [])
-        if not groups or _is_another(groups[-1], info):
-            groups.append([])
-        groups[-1].append(info)
-    together = [*alone, *(group for groups in jobs.values() for group in groups)]
-    together.sort(key=lambda group: max(info.started for info in group), reverse=True)
-    return [_start(group) for group in together]
-
-
-def _is_another(group: list[RunInfo], info: RunInfo) -> bool:
-    return info.started - group[0].started > _APART or rank_of(info) in {rank_of(one) for one in group}
+    found = together((info, member(info.about, info.argv, info.started)) for info in infos)
+    found.sort(key=lambda group: max(info.started for info in group), reverse=True)
+    return [_start(group) for group in found]
 
 
 def _start(group: list[RunInfo]) -> Start:
     by_rank = sorted(group, key=lambda info: (rank_of(info), info.started))
-    return Start(tuple(by_rank), max(len(group), _number(_job(group[0]), "ranks", 1)))
-
-
-def _job(info: RunInfo) -> Mapping[str, Any]:
-    job = info.about.get("job")
-    return job if isinstance(job, Mapping) and isinstance(job.get("id"), str) else {}
-
-
-def _number(job: Mapping[str, Any], name: str, otherwise: int) -> int:
-    value = job.get(name)
-    return value if isinstance(value, int) and 0 <= value < 1 << 31 else otherwise
+    return Start(tuple(by_rank), max(len(group), number_of(job_of(group[0].about), "ranks", 1)))

@@ -90,6 +90,7 @@ def push(
     patience: float = PATIENCE,
     tell: Callable[[str], None] = say_nothing,
     there_already: Callable[[int], object] = lambda _: None,
+    begins: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Sent]:
     """Send these entries, but for those that the remote has in the namespace that is written to.
 
@@ -101,6 +102,7 @@ def push(
       patience: seconds for which a remote that answers nothing is asked again, in the middle of it.
       tell: hears one line when that begins, and every ten seconds.
       there_already: hears how many are not sent since the remote has one of their key, which nobody has looked at.
+      begins: hears how many are to be sent, or looked at, before the first is.
 
     Raises:
       RemoteError: it is not there, or there is no answer.
@@ -110,6 +112,7 @@ def push(
     named = list(keys)
     wanted = [key for key in named if there is None or verify or key not in there]
     there_already(len(named) - len(wanted))
+    begins(len(wanted))
 
     def send(key: str) -> Sent | None:
         with _reasons() as problem:
@@ -129,9 +132,14 @@ def _is_good(tier: RemoteTier, key: str) -> bool:
 
 
 def pull(
-    store: LocalStore, tier: RemoteTier, *, patience: float = PATIENCE, tell: Callable[[str], None] = say_nothing
+    store: LocalStore,
+    tier: RemoteTier,
+    *,
+    patience: float = PATIENCE,
+    tell: Callable[[str], None] = say_nothing,
+    begins: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Sent]:
-    """Fetch what the namespaces that are read have, and the store has not; `patience` and `tell` are as for `push`.
+    """Fetch what the namespaces that are read have, and the store has not; the rest is as for `push`.
 
     Where the store has bounds, an entry that came may go again as others come; `not_kept` says which did.
 
@@ -150,7 +158,9 @@ def pull(
             problem.append(_pull(store, entry, key))
         return Sent(key, "pull", problem[0])
 
-    return _within_bounds(store, _all(sorted(there - have), fetch, patient))
+    wanted = sorted(there - have)
+    begins(len(wanted))
+    return _within_bounds(store, _all(wanted, fetch, patient))
 
 
 def _within_bounds(store: LocalStore, sent: Iterator[Sent]) -> Iterator[Sent]:

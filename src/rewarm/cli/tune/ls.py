@@ -34,7 +34,8 @@ def command(files: tuple[Path, ...], kernels: tuple[str, ...], directory: str | 
         print_json([plain(one) for one in found])
         return
     if not found:
-        click.echo("nothing is tuned there")
+        named = f" under {' or '.join(map(repr, kernels))}" if kernels else ""
+        click.echo(f"nothing is tuned there{named}; rewarm.tune does it in a program, and rewarm tune run from a shell")
         return
     rows = [
         [
