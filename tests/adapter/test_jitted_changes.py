@@ -291,3 +291,21 @@ def test_a_damaged_state_ends_no_program(starts: Starts, tmp_path: Path, damage:
         path.write_text(damage)
     told, jitted, _ = starts.run(text)
     assert (told, set(jitted) & {"proved", "recorded"} != set()) == (2.0, True)
+
+
+def test_a_process_does_not_prove_what_it_has_recorded(starts: Starts) -> None:
+    """What guards do not see is the same in both of its traces; the next process has it otherwise."""
+    text = """
+import logging
+logging.getLogger("a").setLevel(int(os.environ["LEVEL"]))
+def make():
+    def step(x): return x * logging.getLogger("a").level
+    return rewarm.jit(step)
+RESULTS = [float(make()(X)[0]), float(make()(X)[0])]
+def told(): return RESULTS
+"""
+    told, jitted, _ = starts.run(text, LEVEL="10")
+    assert (told, jitted) == ([10.0, 10.0], {"recorded": 1, "traced": 1})
+    told, jitted, _ = starts.run(text, LEVEL="20")
+    assert told == [20.0, 20.0]
+    assert "skipped" not in jitted

@@ -32,7 +32,7 @@ from rewarm.jax_adapter.jax_values import companions, reducers
 from rewarm.jax_adapter.session import Session
 from rewarm.jax_adapter.trace_free import tracing
 from rewarm.jax_adapter.trace_free.asked import Asked, NotAskedError, asked, name_of
-from rewarm.jax_adapter.trace_free.libraries import ADAPTERS
+from rewarm.jax_adapter.trace_free.libraries import ADAPTERS, reducers_of_libraries
 from rewarm.jax_adapter.trace_free.proving import DIFFERENT, EQUAL, Proof, prover
 from rewarm.jax_adapter.trace_free.records import Record, Records, State
 from rewarm.jax_adapter.trace_free.serving import Found, NotServedError, Served, found, serve
@@ -50,6 +50,10 @@ _UNPROVED_EACH, _UNPROVED = 4, 32
 _OLD = 7 * 24 * 3600.0
 
 _SHOWN = 3
+
+# Records that were made in this process (or in one that it is forked from), which cannot prove them: what a process has
+# that guards do not see is the same in its second trace.
+_made_here: set[str] = set()
 
 RAISE, WARN = "raise", "warn"
 BESIDE, AT_THE_START = "beside", "at the start"
@@ -276,6 +280,8 @@ class _Function:
         if came is None:
             return _Way("traced", ("its program has no key now",))
         if came == (record.key, record.results):
+            if record.id in _made_here:
+                return _Way("traced", ("it was recorded in this process, and another one has to prove it",))
             call.records.note(record, State(state.proved + 1, time.time()))
             return _Way("proved", why)
         struck = _difference(record, came)
@@ -287,10 +293,12 @@ class _Function:
         if traced.record is None:
             return _Way("traced", (traced.obstacle,), lasting=True)
         call.records.put(traced.record)
+        _made_here.add(traced.record.id)
         return _Way("recorded", why)
 
     def _rules(self, call: Asked) -> Rules:
-        return Rules(reducers(), companions, ADAPTERS, (*call.objects, *self._said.depends_on))
+        known = {**reducers(), **reducers_of_libraries()}
+        return Rules(known, companions, ADAPTERS, (*call.objects, *self._said.depends_on))
 
     # -- proofs ------------------------------------------------------------------------------------------------
 
