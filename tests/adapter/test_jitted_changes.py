@@ -309,3 +309,58 @@ def told(): return RESULTS
     told, jitted, _ = starts.run(text, LEVEL="20")
     assert told == [20.0, 20.0]
     assert "skipped" not in jitted
+
+
+def test_a_failed_proof_is_told_to_all_functions_that_its_record_serves(starts: Starts) -> None:
+    text = """
+import logging
+logging.getLogger("a").setLevel(int(os.environ["LEVEL"]))
+def make():
+    def step(x): return x * logging.getLogger("a").level
+    return rewarm.jit(step)
+FUNCTIONS = [make() for _ in range(3)]
+[f(X) for f in FUNCTIONS]
+def told():
+    found = []
+    for f in FUNCTIONS:
+        try: f(X)
+        except rewarm.TraceMismatchError: found.append(float(f(X)[0]))
+    return found
+"""
+    for _ in range(2):
+        starts.run(text, LEVEL="10")
+    told, jitted, _ = starts.run(text, LEVEL="20", WAIT="60")
+    assert jitted == {"skipped": 3, "proof different": 1}
+    assert told == [20.0, 20.0, 20.0]
+
+
+def test_functions_of_one_content_wait_for_one_proof_and_can_be_forgotten(starts: Starts) -> None:
+    text = """
+import gc, weakref
+KNOWN = []
+for _ in range(40):
+    def step(x): return x + 1
+    KNOWN.append(weakref.ref(step))
+    rewarm.jit(step)(X)
+del step
+gc.collect()
+def told(): return sum(known() is not None for known in KNOWN)
+"""
+    for _ in range(2):
+        starts.run(text)
+    told, jitted, _ = starts.run(text)
+    assert jitted == {"skipped": 40}  # one start, however many functions it makes
+    assert told <= 1  # the one whose proof waits
+
+
+def test_an_option_counts_though_a_word_of_its_name_is_like_one_that_does_not(starts: Starts) -> None:
+    """Logistic functions and topologies are no logs."""
+    text = """
+from rewarm.jax_adapter import seam
+NAMES = [name for name, _ in seam.options_of_a_trace()]
+KNOWN = [name for name in jax.config.values if "logistic" in name or "topology" in name]
+def told(): return [KNOWN, [name for name in KNOWN if name in NAMES], "jax_log_compiles" in NAMES]
+"""
+    known, counted, logs = starts.run(text)[0]
+    assert known == counted != []
+    assert not logs

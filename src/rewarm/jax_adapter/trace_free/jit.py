@@ -21,6 +21,7 @@ import inspect
 import logging
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -54,6 +55,9 @@ _SHOWN = 3
 # Records that were made in this process (or in one that it is forked from), which cannot prove them: what a process has
 # that guards do not see is the same in its second trace.
 _made_here: set[str] = set()
+# Records by which this process has skipped a trace, each with the functions that it serves: one proof is for all of
+# them, and their start counts once.
+_serves: dict[str, weakref.WeakSet[_Function]] = {}
 
 RAISE, WARN = "raise", "warn"
 BESIDE, AT_THE_START = "beside", "at the start"
@@ -303,8 +307,10 @@ class _Function:
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def _have_proved(self, call: _Call, record: Record, state: State) -> None:
-        # Before anything can end the program: a start whose proof never comes out counts.
-        call.records.note(record, state._replace(starts=state.starts + 1))
+        if record.id not in _serves:
+            # Before anything can end the program: a start whose proof never comes out counts.
+            call.records.note(record, state._replace(starts=state.starts + 1))
+        _serves.setdefault(record.id, weakref.WeakSet()).add(self)
         if record.alone or self._said.proof == AT_THE_START or not _is_due(state):
             return
         session, records, rules = call.session, call.records, call.rules
@@ -333,10 +339,12 @@ class _Function:
                 now = records.state(record)
                 records.note(record, State(now.proved + 1, time.time()))
             elif verdict == DIFFERENT:
-                self._struck(records, record, differs)
+                records.strike(record, differs)
+                for one in list(_serves[record.id]):
+                    one._struck(record, differs)
             session.count_trace(f"proof {verdict}")
 
-        prover.prove(Proof(record.name, session.requests, holds, is_alike, done))
+        prover.prove(Proof(record.name, record.id, session.requests, holds, is_alike, done))
 
     def _abstract(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments without their data, which the program may give away, change or want back."""
@@ -352,7 +360,7 @@ class _Function:
             {name: value if name in self._parts.static_argnames else abstract(value) for name, value in kwargs.items()},
         )
 
-    def _struck(self, records: Records, record: Record, differs: str) -> None:
+    def _struck(self, record: Record, differs: str) -> None:
         """The program that runs is not the one that a trace gives: it goes, and the next call says so."""
         told = (
             f"rewarm.jit: {self._name} was started without a trace, and a trace beside it has now come to something "
@@ -365,7 +373,6 @@ class _Function:
         self._traced.add(record.kind)
         self._served.clear()
         self.made._clear_cache()
-        records.strike(record, differs)
         logger.error("%s", told)
 
     # -- telling -----------------------------------------------------------------------------------------------
