@@ -52,6 +52,11 @@ class Starts:
         return self.run(text, REWARM="0", **environment)[0]
 
 
+def _without_proofs(jitted: dict[str, int]) -> dict[str, int]:
+    """What became of the calls; on a busy machine a proof may come out between them."""
+    return {way: count for way, count in jitted.items() if not way.startswith("proof")}
+
+
 @pytest.fixture
 def starts(tmp_path: Path) -> Starts:
     return Starts(tmp_path)
@@ -349,7 +354,7 @@ def told(): return sum(known() is not None for known in KNOWN)
     for _ in range(2):
         starts.run(text)
     told, jitted, _ = starts.run(text)
-    assert jitted == {"skipped": 40}  # one start, however many functions it makes
+    assert _without_proofs(jitted) == {"skipped": 40}  # one start, however many functions it makes
     assert told <= 1  # the one whose proof waits
 
 
@@ -364,3 +369,19 @@ def told(): return [KNOWN, [name for name in KNOWN if name in NAMES], "jax_log_c
     known, counted, logs = starts.run(text)[0]
     assert known == counted != []
     assert not logs
+
+
+def test_a_method_of_several_objects_is_recorded_for_each_of_them_at_once(starts: Starts) -> None:
+    """Objects of one class are one kind of static argument, and JAX traces for each."""
+    text = """
+from functools import partial
+class Layer:
+    def __init__(self, k): self.k = k
+    @partial(rewarm.jit, static_argnums=0)
+    def step(self, x): return x * self.k
+RESULTS = [float(Layer(k).step(X)[0]) for k in (2.0, 3.0, 4.0)]
+def told(): return RESULTS
+"""
+    for way in ("recorded", "proved", "skipped"):
+        told, jitted, _ = starts.run(text)
+        assert (told, _without_proofs(jitted)) == ([2.0, 3.0, 4.0], {way: 3})

@@ -137,8 +137,11 @@ class _Function:
         self._jitted = jitted
         self._said = said
         self._parts = seam.parts_of(jitted)
-        # Kinds of calls that were traced in this process: JAX knows them, and what it knows is not asked for again.
-        self._traced: set[str] = set()
+        # Calls that were traced in this process: JAX knows them, and what it knows is not asked for again. Of one kind
+        # there are many where static arguments or nodes of trees differ, which a kind has by type.
+        self._traced: set[tuple[str, int]] = set()
+        # Kinds of calls of which a proof has failed.
+        self._distrusted: set[str] = set()
         # What was loaded, by record. Whether it may be served is asked each time: JAX comes here again after its own
         # caches were cleared, and would trace then.
         self._served: dict[str, Served] = {}
@@ -190,7 +193,7 @@ class _Function:
         except Exception:
             logger.debug("rewarm: %s is traced", self._name, exc_info=True)
             return None
-        if root is None or call.kind in self._traced:
+        if root is None or call.kind in self._distrusted or call.known_as in self._traced:
             return None
         served = self._find(_Call(session, Records(root), call, args, kwargs, rules))
         return None if served is None else self._run(served, call)
@@ -234,7 +237,7 @@ class _Function:
                     logger.debug("rewarm: no proof of %s", self._name, exc_info=True)
                 return served
         self._trace(call, one and one.record, state, why)
-        self._traced.add(call.asked.kind)
+        self._traced.add(call.asked.known_as)
         return None
 
     def _held(self, call: _Call) -> tuple[Found | None, tuple[str, ...]]:
@@ -370,7 +373,7 @@ class _Function:
             f"use jax.jit. `rewarm explain --trace {self._name}` lists what is guarded"
         )
         self._mismatch = told
-        self._traced.add(record.kind)
+        self._distrusted.add(record.kind)
         self._served.clear()
         self.made._clear_cache()
         logger.error("%s", told)
