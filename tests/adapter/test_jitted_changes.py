@@ -52,6 +52,11 @@ class Starts:
         return self.run(text, REWARM="0", **environment)[0]
 
 
+def _without_proofs(jitted: dict[str, int]) -> dict[str, int]:
+    """What became of the calls; on a busy machine a proof may come out between them."""
+    return {way: count for way, count in jitted.items() if not way.startswith("proof")}
+
+
 @pytest.fixture
 def starts(tmp_path: Path) -> Starts:
     return Starts(tmp_path)
@@ -291,3 +296,92 @@ def test_a_damaged_state_ends_no_program(starts: Starts, tmp_path: Path, damage:
         path.write_text(damage)
     told, jitted, _ = starts.run(text)
     assert (told, set(jitted) & {"proved", "recorded"} != set()) == (2.0, True)
+
+
+def test_a_process_does_not_prove_what_it_has_recorded(starts: Starts) -> None:
+    """What guards do not see is the same in both of its traces; the next process has it otherwise."""
+    text = """
+import logging
+logging.getLogger("a").setLevel(int(os.environ["LEVEL"]))
+def make():
+    def step(x): return x * logging.getLogger("a").level
+    return rewarm.jit(step)
+RESULTS = [float(make()(X)[0]), float(make()(X)[0])]
+def told(): return RESULTS
+"""
+    told, jitted, _ = starts.run(text, LEVEL="10")
+    assert (told, jitted) == ([10.0, 10.0], {"recorded": 1, "traced": 1})
+    told, jitted, _ = starts.run(text, LEVEL="20")
+    assert told == [20.0, 20.0]
+    assert "skipped" not in jitted
+
+
+def test_a_failed_proof_is_told_to_all_functions_that_its_record_serves(starts: Starts) -> None:
+    text = """
+import logging
+logging.getLogger("a").setLevel(int(os.environ["LEVEL"]))
+def make():
+    def step(x): return x * logging.getLogger("a").level
+    return rewarm.jit(step)
+FUNCTIONS = [make() for _ in range(3)]
+[f(X) for f in FUNCTIONS]
+def told():
+    found = []
+    for f in FUNCTIONS:
+        try: f(X)
+        except rewarm.TraceMismatchError: found.append(float(f(X)[0]))
+    return found
+"""
+    for _ in range(2):
+        starts.run(text, LEVEL="10")
+    told, jitted, _ = starts.run(text, LEVEL="20", WAIT="60")
+    assert jitted == {"skipped": 3, "proof different": 1}
+    assert told == [20.0, 20.0, 20.0]
+
+
+def test_functions_of_one_content_wait_for_one_proof_and_can_be_forgotten(starts: Starts) -> None:
+    text = """
+import gc, weakref
+KNOWN = []
+for _ in range(40):
+    def step(x): return x + 1
+    KNOWN.append(weakref.ref(step))
+    rewarm.jit(step)(X)
+del step
+gc.collect()
+def told(): return sum(known() is not None for known in KNOWN)
+"""
+    for _ in range(2):
+        starts.run(text)
+    told, jitted, _ = starts.run(text)
+    assert _without_proofs(jitted) == {"skipped": 40}  # one start, however many functions it makes
+    assert told <= 1  # the one whose proof waits
+
+
+def test_an_option_counts_though_a_word_of_its_name_is_like_one_that_does_not(starts: Starts) -> None:
+    """Logistic functions and topologies are no logs."""
+    text = """
+from rewarm.jax_adapter import seam
+NAMES = [name for name, _ in seam.options_of_a_trace()]
+KNOWN = [name for name in jax.config.values if "logistic" in name or "topology" in name]
+def told(): return [KNOWN, [name for name in KNOWN if name in NAMES], "jax_log_compiles" in NAMES]
+"""
+    known, counted, logs = starts.run(text)[0]
+    assert known == counted != []
+    assert not logs
+
+
+def test_a_method_of_several_objects_is_recorded_for_each_of_them_at_once(starts: Starts) -> None:
+    """Objects of one class are one kind of static argument, and JAX traces for each."""
+    text = """
+from functools import partial
+class Layer:
+    def __init__(self, k): self.k = k
+    @partial(rewarm.jit, static_argnums=0)
+    def step(self, x): return x * self.k
+RESULTS = [float(Layer(k).step(X)[0]) for k in (2.0, 3.0, 4.0)]
+def told(): return RESULTS
+"""
+    for way in ("recorded", "proved", "skipped"):
+        told, jitted, _ = starts.run(text)
+        assert (told, _without_proofs(jitted)) == ([2.0, 3.0, 4.0], {way: 3})

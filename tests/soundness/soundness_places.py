@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from soundness_case import PROOF, REFUSED, Case, case
+from soundness_case import REFUSED, Case, case
 
 _ARRAYS = """
 from jax.sharding import NamedSharding, PartitionSpec as P
@@ -149,7 +149,26 @@ PLACES: list[Case] = [
         def f(x): return x + (1.0 if inspect.signature(g).parameters['a'].annotation is int else 2.0)
         """,
         ("a: int", "a: float"),
-        expect=PROOF,
-        note="annotations count nowhere, and that code asks for one is seen only where it does so by name",
+    ),
+    case(
+        "an annotation, by a function of inspect under another name",
+        """
+        from inspect import signature as s
+        class A:
+            def g(self, a: 'list[int]'): return a
+        def f(x): return x + len(s(A.g).parameters['a'].annotation)
+        """,
+        ("list[int]", "list[float]"),
+    ),
+    case(
+        "an annotation, by Signature.from_callable",
+        """
+        import inspect, typing
+        def g(a: typing.Optional[int]): return a
+        def f(x):
+            a = inspect.Signature.from_callable(g).parameters['a'].annotation
+            return x + (1.0 if a == typing.Optional[int] else 2.0)
+        """,
+        ("g(a: typing.Optional[int])", "g(a: typing.Optional[float])"),
     ),
 ]

@@ -364,6 +364,16 @@ SAME: list[Case] = [
         ("def f", "idle = 1\ndef f"),
     ),
     _kept(
+        "a warning is shown, with a line of the source",
+        """
+        import warnings
+        def f(x):
+            warnings.warn("said")
+            return x + 1
+        """,
+        ("def f", "idle = 1\ndef f"),
+    ),
+    _kept(
         "a counter in a dictionary of a library's",
         HELD_HEAD + "def f(x): return lib.use_state(x)",
         ("def f", "lib.STATE['calls'] = 7\ndef f"),

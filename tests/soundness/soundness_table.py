@@ -13,6 +13,7 @@ from soundness_outside import MODULES, OUTSIDE, PYTHON
 from soundness_places import PLACES
 from soundness_process import PROCESS
 from soundness_same import SAME
+from soundness_settings import SETTINGS, SETTINGS_KEPT
 from soundness_values import VALUES
 
 CHANGES: dict[str, list[Case]] = {
@@ -24,7 +25,8 @@ CHANGES: dict[str, list[Case]] = {
     "JAX": JAX,
     "Libraries": LIBRARIES,
     "What libraries hold": HELD,
+    "Settings": SETTINGS,
     "Places, tables and registries": PLACES,
     "What a trace changes": PROCESS,
 }
-SAME_PROGRAM = SAME
+SAME_PROGRAM = [*SAME, *SETTINGS_KEPT]

@@ -23,7 +23,9 @@ from rewarm.fingerprint.node import Absent, Context, Edge, Node, RefusedError
 _NOISE = words(
     "__module__ __doc__ __dict__ __weakref__ __firstlineno__ __static_attributes__ __annotations__ __annotate__ "
     "__annotate_func__ __annotations_cache__ __orig_bases__ __parameters__ __type_params__ __slotnames__ "
-    "_abc_impl __abstractmethods__ _value2member_map_ __qualname__"
+    "_abc_impl __abstractmethods__ _value2member_map_ __qualname__ "
+    # Pydantic makes these of the fields and decorators that it keeps beside them, which count.
+    "__pydantic_core_schema__ __pydantic_validator__ __pydantic_serializer__"
 )
 _C_CODE = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 _HEAP_TYPE = 1 << 9

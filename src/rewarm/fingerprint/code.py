@@ -36,6 +36,9 @@ _OF_SETS = frozenset({1, 7, 10, 12, 14, 20, 23, 25})
 _SOON = 8
 _ENDS = ("GET_ITER", "STORE", "RETURN", "POP_", "JUMP", "FOR_", "YIELD")
 
+# Where attrs makes methods. In each `__hash__` of its making stands the hash of a text, another in each process.
+_MADE_BY_ATTRS = "<attrs generated "
+
 
 class Import(NamedTuple):
     """What an import statement binds, and how that is used.
@@ -304,11 +307,17 @@ class _Reading:
             op, arg = code[at], high | code[at + 1]
             high = arg << 8 if op == dis.EXTENDED_ARG else 0
             if op in _LOADS_CONSTANT:
-                constants.append(_constant(self.code.co_consts[arg]))
+                constants.append(self._constant(arg))
                 body[at + 1] = 0
             elif op == dis.EXTENDED_ARG and _is_of_constant(code, at):
                 body[at : at + 2] = b"\0\0"
         return frame(bytes(body), *constants)
+
+    def _constant(self, number: int) -> bytes:
+        """A constant that is loaded; dictionaries and sets find the same things whatever number a hash is made of."""
+        held = self.code.co_consts[number]
+        is_salt = type(held) is int and self.code.co_name == "__hash__"
+        return _constant(0 if is_salt and self.code.co_filename.startswith(_MADE_BY_ATTRS) else held)
 
     def _knows_its_line(self) -> bool:
         """Whether this is the body of a class, which from 3.13 on holds the number of its line."""

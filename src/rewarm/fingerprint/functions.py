@@ -7,6 +7,7 @@ themselves (`global`, `nonlocal`) are refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -26,6 +27,7 @@ def describe_function(function: Any, context: Context) -> Node:
     if owned is None:
         return _followed(function, facts, context)
     owner, module = owned
+    context.reads_annotations = context.reads_annotations or module == "inspect"
     name = function.__code__.co_qualname
     node = named(owner, module, name, context, code=facts.digest)
     if is_module_level(function, module, context):
@@ -55,6 +57,7 @@ def _followed(function: FunctionType, facts: CodeFacts, context: Context) -> Nod
         label = f"import {statement.module}"
         edges += _gathered(label, edges_of_import(statement, function.__globals__, context), idle=idle)
     context.names.append(_names(function))
+    context.functions.append(function)
     return Node(
         "function",
         frame(facts.digest, texts(tuple(label for label, _ in edges))),
@@ -84,6 +87,8 @@ def _look(facts: CodeFacts, context: Context) -> None:
     if behind:
         raise RefusedError(f"it reads {behind[0]}, behind which anything can be")
     context.words |= facts.words
+    if "from_callable" in facts.words:  # the other way to a signature
+        context.reads_annotations = True
     if facts.formats or facts.words & NAMING or facts.globals.keys() & NAMING:
         context.reads_names = True
 
@@ -92,6 +97,26 @@ def _names(function: FunctionType) -> bytes:
     doc = function.__doc__
     said = (function.__name__, function.__qualname__, function.__module__, function.__code__.co_name)
     return frame(b"function", *(said_text(word) for word in (*said, doc)))
+
+
+def annotations_of(function: FunctionType) -> bytes:
+    """The annotations of a function, as far as words tell them."""
+    try:
+        told = [word for name, one in function.__annotations__.items() for word in (name, _annotation(one))]
+    except Exception:  # noqa: BLE001 - from 3.14 on, the user's expressions are evaluated here
+        told = ["annotations that cannot be evaluated"]
+    return texts(tuple(told))
+
+
+def _annotation(value: Any) -> str:
+    """An annotation in words: a text, a class or what `typing` makes of classes; of anything else its type."""
+    if type(value) is str:
+        return repr(value)
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if type(value).__module__ in ("builtins", "types", "typing"):
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return f"a {type(value).__module__}.{type(value).__qualname__}"
 
 
 def _state(function: FunctionType) -> Iterator[Edge]:

@@ -88,6 +88,8 @@ class Context:
       companions: what belongs to a class of the user without being in it.
       names: names of the functions and classes on the way; they count if `reads_names`.
       reads_names: whether any code on the way can see a name.
+      functions: those on the way; their annotations count if `reads_annotations`.
+      reads_annotations: whether any code on the way names a function that tells them, such as `inspect.signature`.
       words: attributes that code on the way reads, each with one who does.
       hazards: attributes that no code may read, since objects on the way would lead outside, with the reason.
       watched: which code ran, if somebody watched.
@@ -107,6 +109,8 @@ class Context:
         self.companions = companions
         self.names: list[bytes] = []
         self.reads_names = False
+        self.functions: list[FunctionType] = []
+        self.reads_annotations = False
         self.words: set[str] = set()
         self.hazards: dict[str, str] = {}
         self.watched = watched

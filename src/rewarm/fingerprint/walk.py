@@ -31,6 +31,7 @@ from rewarm.fingerprint.arrays import size_of
 from rewarm.fingerprint.code import SETS
 from rewarm.fingerprint.describe import describe
 from rewarm.fingerprint.digest import FINGERPRINT_SCHEMA, PYTHON, frame, integer, scalar, text
+from rewarm.fingerprint.functions import annotations_of
 from rewarm.fingerprint.node import Context, Edge, Node, RefusedError
 
 MAX_OBJECTS = 100_000
@@ -134,6 +135,8 @@ class Walk:
         self._run()
         head = frame(integer(FINGERPRINT_SCHEMA), text(PYTHON))
         names = frame(*self._context.names) if self._context.reads_names else b""
+        if self._context.reads_annotations:
+            names += frame(*map(annotations_of, self._context.functions))
         return hashlib.sha256(frame(head, names, *(part.hash.digest() for part in self._parts))).digest()
 
     def _run(self) -> None:

@@ -15,6 +15,7 @@ import functools
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import (
     BuiltinFunctionType,
@@ -47,6 +48,8 @@ _READ_ALL = frozenset(
 _IMPORTING = frozenset({"_find_and_load", "_find_and_load_unlocked", "_handle_fromlist", "_call_with_frames_removed"})
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120 - text again
 _TELLING = os.path.join("jax", "_src", "monitoring.py")  # noqa: PTH118 - text again
+# Python's own way to put a warning into words, for which it reads a line of the source.
+_WARNING = getattr(vars(warnings).get("_formatwarnmsg_impl"), "__code__", None)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 _METHODS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 # Audit events beside files and imports that tell of something outside the program.
@@ -231,9 +234,10 @@ def _is_same(before: object, after: object) -> bool:
 
 
 def _is_told(frame: FrameType | None) -> bool:
-    """Whether this runs since JAX tells listeners of an event (`jax.monitoring`): no part of any trace."""
+    """Whether this runs since JAX tells listeners of an event (`jax.monitoring`), or since Python shows a warning: no
+    part of any trace."""
     while frame is not None:
-        if frame.f_code.co_filename.endswith(_TELLING):
+        if frame.f_code is _WARNING or frame.f_code.co_filename.endswith(_TELLING):
             return True
         frame = frame.f_back
     return False

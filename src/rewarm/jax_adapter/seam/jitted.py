@@ -295,14 +295,15 @@ def options_of_a_trace() -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, repr(value)) for name, value in values.items() if not _is_beside(name)))
 
 
-_BESIDE = (
-    *("cache", "log", "dump", "profil", "traceback", "pgle", "explain", "debug_log", "captured_constants"),
-    *("distributed", "coordination", "heartbeat", "serve", "monitor", "persist"),
+# Words of the names of options that are about caches, logs, profiles and jobs of several processes.
+_BESIDE = frozenset(
+    {"cache", "caches", "log", "logging", "dump", "dumps", "profile", "profiling", "traceback", "tracebacks", "pgle"}
+    | {"explain", "captured", "distributed", "coordination", "heartbeat", "monitor", "monitoring", "persistent"}
 )
 
 
 def _is_beside(name: str) -> bool:
-    return any(word in name for word in _BESIDE)
+    return not _BESIDE.isdisjoint(name.split("_"))
 
 
 @contextlib.contextmanager

@@ -53,6 +53,15 @@ class Asked(NamedTuple):
     objects: tuple[Any, ...]
     likeness: str
 
+    @property
+    def known_as(self) -> tuple[str, int]:
+        """What tells it from other calls of its kind in this process: the hash of what is static, by which JAX goes."""
+        (positional, named), tree, _ = self.objects
+        try:
+            return self.kind, hash((tuple(positional), tuple(named), tree))
+        except Exception:  # noqa: BLE001 - the user's own; or a node of a tree, which JAX only compares
+            return self.kind, 0
+
 
 class NotAskedError(Exception):
     """Such a call is not served without a trace; the text says why, and "" that it is nothing to tell of."""

@@ -21,6 +21,7 @@ import inspect
 import logging
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from rewarm.jax_adapter.jax_values import companions, reducers
 from rewarm.jax_adapter.session import Session
 from rewarm.jax_adapter.trace_free import tracing
 from rewarm.jax_adapter.trace_free.asked import Asked, NotAskedError, asked, name_of
-from rewarm.jax_adapter.trace_free.libraries import ADAPTERS
+from rewarm.jax_adapter.trace_free.libraries import ADAPTERS, reducers_of_libraries
 from rewarm.jax_adapter.trace_free.proving import DIFFERENT, EQUAL, Proof, prover
 from rewarm.jax_adapter.trace_free.records import Record, Records, State
 from rewarm.jax_adapter.trace_free.serving import Found, NotServedError, Served, found, serve
@@ -50,6 +51,13 @@ _UNPROVED_EACH, _UNPROVED = 4, 32
 _OLD = 7 * 24 * 3600.0
 
 _SHOWN = 3
+
+# Records that were made in this process (or in one that it is forked from), which cannot prove them: what a process has
+# that guards do not see is the same in its second trace.
+_made_here: set[str] = set()
+# Records by which this process has skipped a trace, each with the functions that it serves: one proof is for all of
+# them, and their start counts once.
+_serves: dict[str, weakref.WeakSet[_Function]] = {}
 
 RAISE, WARN = "raise", "warn"
 BESIDE, AT_THE_START = "beside", "at the start"
@@ -129,8 +137,11 @@ class _Function:
         self._jitted = jitted
         self._said = said
         self._parts = seam.parts_of(jitted)
-        # Kinds of calls that were traced in this process: JAX knows them, and what it knows is not asked for again.
-        self._traced: set[str] = set()
+        # Calls that were traced in this process: JAX knows them, and what it knows is not asked for again. Of one kind
+        # there are many where static arguments or nodes of trees differ, which a kind has by type.
+        self._traced: set[tuple[str, int]] = set()
+        # Kinds of calls of which a proof has failed.
+        self._distrusted: set[str] = set()
         # What was loaded, by record. Whether it may be served is asked each time: JAX comes here again after its own
         # caches were cleared, and would trace then.
         self._served: dict[str, Served] = {}
@@ -182,7 +193,7 @@ class _Function:
         except Exception:
             logger.debug("rewarm: %s is traced", self._name, exc_info=True)
             return None
-        if root is None or call.kind in self._traced:
+        if root is None or call.kind in self._distrusted or call.known_as in self._traced:
             return None
         served = self._find(_Call(session, Records(root), call, args, kwargs, rules))
         return None if served is None else self._run(served, call)
@@ -226,7 +237,7 @@ class _Function:
                     logger.debug("rewarm: no proof of %s", self._name, exc_info=True)
                 return served
         self._trace(call, one and one.record, state, why)
-        self._traced.add(call.asked.kind)
+        self._traced.add(call.asked.known_as)
         return None
 
     def _held(self, call: _Call) -> tuple[Found | None, tuple[str, ...]]:
@@ -276,6 +287,8 @@ class _Function:
         if came is None:
             return _Way("traced", ("its program has no key now",))
         if came == (record.key, record.results):
+            if record.id in _made_here:
+                return _Way("traced", ("it was recorded in this process, and another one has to prove it",))
             call.records.note(record, State(state.proved + 1, time.time()))
             return _Way("proved", why)
         struck = _difference(record, came)
@@ -287,16 +300,20 @@ class _Function:
         if traced.record is None:
             return _Way("traced", (traced.obstacle,), lasting=True)
         call.records.put(traced.record)
+        _made_here.add(traced.record.id)
         return _Way("recorded", why)
 
     def _rules(self, call: Asked) -> Rules:
-        return Rules(reducers(), companions, ADAPTERS, (*call.objects, *self._said.depends_on))
+        known = {**reducers(), **reducers_of_libraries()}
+        return Rules(known, companions, ADAPTERS, (*call.objects, *self._said.depends_on))
 
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def _have_proved(self, call: _Call, record: Record, state: State) -> None:
-        # Before anything can end the program: a start whose proof never comes out counts.
-        call.records.note(record, state._replace(starts=state.starts + 1))
+        if record.id not in _serves:
+            # Before anything can end the program: a start whose proof never comes out counts.
+            call.records.note(record, state._replace(starts=state.starts + 1))
+        _serves.setdefault(record.id, weakref.WeakSet()).add(self)
         if record.alone or self._said.proof == AT_THE_START or not _is_due(state):
             return
         session, records, rules = call.session, call.records, call.rules
@@ -325,10 +342,12 @@ class _Function:
                 now = records.state(record)
                 records.note(record, State(now.proved + 1, time.time()))
             elif verdict == DIFFERENT:
-                self._struck(records, record, differs)
+                records.strike(record, differs)
+                for one in list(_serves[record.id]):
+                    one._struck(record, differs)
             session.count_trace(f"proof {verdict}")
 
-        prover.prove(Proof(record.name, session.requests, holds, is_alike, done))
+        prover.prove(Proof(record.name, record.id, session.requests, holds, is_alike, done))
 
     def _abstract(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments without their data, which the program may give away, change or want back."""
@@ -344,7 +363,7 @@ class _Function:
             {name: value if name in self._parts.static_argnames else abstract(value) for name, value in kwargs.items()},
         )
 
-    def _struck(self, records: Records, record: Record, differs: str) -> None:
+    def _struck(self, record: Record, differs: str) -> None:
         """The program that runs is not the one that a trace gives: it goes, and the next call says so."""
         told = (
             f"rewarm.jit: {self._name} was started without a trace, and a trace beside it has now come to something "
@@ -354,10 +373,9 @@ class _Function:
             f"use jax.jit. `rewarm explain --trace {self._name}` lists what is guarded"
         )
         self._mismatch = told
-        self._traced.add(record.kind)
+        self._distrusted.add(record.kind)
         self._served.clear()
         self.made._clear_cache()
-        records.strike(record, differs)
         logger.error("%s", told)
 
     # -- telling -----------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""State of libraries that a trace reads and no argument shows: what the user put into tables of JAX's and of Python's.
+"""Libraries: state that a trace reads and no argument shows (what the user put into tables of JAX's and of Python's),
+and objects of theirs that keep more than code can depend on.
 
 Not promised: every library. What is not listed here is seen only where it is a value that the library's code names
 (`guards/holdings.py`). Nor what a library puts into such tables when it is imported: that is its code.
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 import copyreg
 import functools
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -79,3 +81,34 @@ def _functions(value: Any, depth: int) -> Iterator[FunctionType]:
 
 
 ADAPTERS: tuple[Adapter, ...] = (Adapter("jax", _tables),)
+
+
+def reducers_of_libraries() -> Mapping[type, Callable[[Any], object]]:
+    """How objects of libraries that are imported are taken apart, as of `fingerprint`."""
+    known = (
+        ("absl.flags", "FlagValues", _flags),
+        ("pydantic", "BaseModel", _model),
+        ("pydantic._internal._decorators", "Decorator", _decorator),
+    )
+    return {
+        getattr(sys.modules[module], name): reducer
+        for module, name, reducer in known
+        if hasattr(sys.modules.get(module), name)
+    }
+
+
+def _flags(flags: Any) -> object:
+    """All flags of a command line: which of them code reads cannot be told, and the rest is how they are parsed."""
+    told = {name: (flags[name].value, flags[name].default, flags[name].present) for name in flags}
+    return "flags", flags.is_parsed(), told
+
+
+def _model(model: Any) -> object:
+    """What a model of pydantic has beside its attributes and its class; the names of what was given are in no order."""
+    given = tuple(sorted(model.__pydantic_fields_set__))
+    return "model", given, model.__pydantic_extra__, model.__pydantic_private__
+
+
+def _decorator(one: Any) -> object:
+    """A validator or the like of pydantic's, without the number of its class."""
+    return "decorator", one.cls_var_name, one.func, one.shim, one.info

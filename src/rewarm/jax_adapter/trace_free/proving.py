@@ -55,6 +55,7 @@ class Proof(NamedTuple):
 
     Attributes:
       name: of the function, for people.
+      record: what is proved; one that waits already is not proved twice.
       requests: how many programs the process has asked for so far.
       holds: whether all that the trace depended on is still as it was.
       is_alike: the call, traced: whether that came to what is believed; `None` where it came to nothing.
@@ -62,6 +63,7 @@ class Proof(NamedTuple):
     """
 
     name: str
+    record: str
     requests: Callable[[], int]
     holds: Callable[[], bool]
     is_alike: Callable[[], bool | None]
@@ -85,6 +87,7 @@ class Prover:
 
     def _renew(self) -> None:
         self._wanted: queue.SimpleQueue[Proof] = queue.SimpleQueue()
+        self._waiting: set[str] = set()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ends = False
@@ -97,6 +100,9 @@ class Prover:
             if self._ends:
                 return
             self._last = time.monotonic()
+            if proof.record in self._waiting:
+                return
+            self._waiting.add(proof.record)
             self._wanted.put(proof)
             if self._thread is None:
                 # MLIR's passes are recursive: a thread's default stack is a quarter of the main one's.
@@ -139,7 +145,9 @@ class Prover:
                 except queue.Empty:
                     continue
                 self._wait_for_rest(proof.requests)
+                self._waiting.discard(proof.record)
                 self._prove(proof)
+                del proof  # it holds the user's function
 
     def _wait_for_rest(self, requests: Callable[[], int]) -> None:
         seen = requests()
