@@ -10,19 +10,29 @@ read before anybody recorded it.
 
 from __future__ import annotations
 
+from types import CodeType
+
 from rewarm.errors import NotFingerprintableError
 from rewarm.guards import Rules, Seen
 from rewarm.guards.places import kind_of_file
-from rewarm.guards.roots import code_digest, ran_in, walk_root
+from rewarm.guards.roots import code_digest, walk_root
 
 
 def has_not_run(fun: object, seen: Seen, rules: Rules) -> bool:
     """Whether some code of the user's that the function leads to did not run while it was traced."""
-    ran = {code_digest(one.code) for one in seen.codes.values()}
+    # Most of what ran is JAX's own, thousands of functions, and a digest of each takes longer than the trace.
+    objects = {id(one.code) for one in seen.codes.values()}
+    digests = {code_digest(one.code) for one in seen.codes.values() if _is_users(one.code)}
+
+    def ran(code: CodeType) -> bool:
+        return id(code) in objects or (_is_users(code) and code_digest(code) in digests)
+
     try:
-        codes = walk_root(fun, rules, ran_in(ran), strictly=False).codes
+        codes = walk_root(fun, rules, ran, strictly=False).codes
     except NotFingerprintableError:
         return False  # it is refused for that
-    return any(
-        kind_of_file(code.co_filename) in ("user", "made") and code_digest(code) not in ran for code in codes.values()
-    )
+    return any(_is_users(code) and not ran(code) for code in codes.values())
+
+
+def _is_users(code: CodeType) -> bool:
+    return kind_of_file(code.co_filename) in ("user", "made")
