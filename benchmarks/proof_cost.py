@@ -23,7 +23,7 @@ from typing import Any
 from _processes import BenchmarkError, clean_environment, describe_machine, run_program, scratch_directory
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "_proved_steps.py"
-SIZES = {"small": ("64", "2"), "large": ("256", "12")}
+SIZES = {"small": ("128", "5"), "large": ("512", "12")}
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -347,7 +347,7 @@ def tune(
 
     Not promised: the best of a large space, or that a winner is faster on other values of the arguments. The default
     stays unless another candidate gives the same results (within the tolerance, on two inputs) and is faster beyond
-    noise, in the search and once more beside the default in a fresh process. What is known already is not measured
+    noise, in the search and then in each of two or three fresh processes. What is known already is not measured
     again; a candidate that was added is measured alone. Candidates run in child processes, so one that crashes, hangs
     or takes all memory ends there and is not tried again for 30 days; functions that cannot be imported (lambdas,
     closures) run in this process, and the record is flagged "not isolated". With rewarm off nothing is kept.

@@ -385,3 +385,27 @@ def told(): return RESULTS
     for way in ("recorded", "proved", "skipped"):
         told, jitted, _ = starts.run(text)
         assert (told, _without_proofs(jitted)) == ([2.0, 3.0, 4.0], {way: 3})
+
+
+def test_recording_works_out_no_digests_of_jaxs_own_code(starts: Starts) -> None:
+    """Thousands of JAX's functions run for one trace: a digest of each took longer than the trace itself."""
+    told, jitted, _ = starts.run("""
+from rewarm.fingerprint import code
+read, original = [], code._Reading.__init__
+
+def noted(self, one, *others, **named):
+    read.append(one.co_filename)
+    original(self, one, *others, **named)
+
+code._Reading.__init__ = noted
+jitted = rewarm.jit(lambda x: jnp.linalg.norm(jnp.sort(jnp.tanh(x))))
+
+def told():
+    jitted(X)
+    return [sum("jax" in Path(name).parts for name in read), len(read)]
+
+from pathlib import Path
+""")
+    assert jitted == {"recorded": 1}
+    of_jax, all_of_them = told
+    assert of_jax == 0 < all_of_them

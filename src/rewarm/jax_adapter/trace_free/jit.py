@@ -368,9 +368,9 @@ class _Function:
         told = (
             f"rewarm.jit: {self._name} was started without a trace, and a trace beside it has now come to something "
             f"else ({differs}): results since the start may be wrong. Something that the function reads while it is "
-            f"traced has changed and was not seen. The function is traced from now on; declare what it reads "
-            f"(depends_on=), or "
-            f"use jax.jit. `rewarm explain --trace {self._name}` lists what is guarded"
+            f"traced has changed and was not seen, or goes by the order of a set (PYTHONHASHSEED). The function is "
+            f"traced from now on; declare what it reads (depends_on=), or use jax.jit. "
+            f"`rewarm explain --trace {self._name}` lists what is guarded"
         )
         self._mismatch = told
         self._distrusted.add(record.kind)

@@ -1,4 +1,4 @@
-"""The final comparison: winner and default, in two fresh processes and in orders drawn anew.
+"""The final comparison: winner and default, in two or three fresh processes and in orders drawn anew.
 
 Not promised: a verdict. Where the budget ends before the rounds agree, the default stays.
 """
@@ -22,6 +22,9 @@ from rewarm.tunables.spaces import Config, canonical
 _FINAL_ROUNDS = (16, 32, 64, 128, 256)
 # A final comparison has so long, however little of the budget is left.
 _LEAST_FINAL = 4.0
+# In so many processes a winner must be faster; in one more if it may be so by less than this.
+_PROCESSES = 2
+_LITTLE = 1.05
 # It is as warm as the search had made it, within so long.
 _MOST_WARM_SECONDS = 2.0
 
@@ -49,16 +52,21 @@ class Finals(Candidates):
         return space.default, *last
 
     def _confirmed(self, number: int, found: tuple[Comparison, list[float]]) -> tuple[Comparison, list[float]]:
-        """What was faster, compared once more in another process: the one of the two that says less.
+        """What was faster, compared again in another process, in two more where it may be faster by little: that of
+        them which says least.
 
-        Two processes of one program differ, by where their memory and threads lie, in more than rounds do.
+        Processes of one program differ, by where their memory and threads lie, in more than rounds do.
         """
-        if found[0].verdict != "faster":
-            return found
-        again = self._compared(number, 1)
-        if again is None:
-            return replace(found[0], verdict="undecided"), found[1]
-        return min(found, again, key=lambda one: (one[0].verdict == "faster", one[0].low))
+        least = found
+        for done in range(1, _PROCESSES + 1):
+            is_faster = least[0].verdict == "faster"
+            if not is_faster or (done == _PROCESSES and least[0].low >= _LITTLE):
+                return least
+            again = self._compared(number, 1)
+            if again is None:
+                return replace(found[0], verdict="undecided"), found[1]
+            least = min(least, again, key=lambda one: (one[0].verdict == "faster", one[0].low))
+        return least
 
     def _compared(self, number: int, candidates: int) -> tuple[Comparison, list[float]] | None:
         """`None`: the candidate failed, or gave other results, in a fresh process."""

@@ -1,11 +1,12 @@
 """One session: what is tried, timed and compared for one case, and the record of it.
 
 Not promised: that the session ends within its budget to the second: what is under way is waited for. Nor that the best
-candidate is found: the default stays unless another one is faster beyond noise, twice, in two processes.
+candidate is found: the default stays unless another one is faster beyond noise, in the search and in each of two or
+three fresh processes.
 
     search      candidates compile (in parallel, into the shared cache), run, are checked, and timed in rounds
     decision    the few fastest, in further rounds, until the first is known
-    final       it and the default, in a fresh process and a fresh order, as warm as the search had made them
+    final       it and the default, in fresh processes and fresh orders, as warm as the search had made them
 
 What is done with candidates is in `candidates.py`, the final comparison in `finals.py`.
 """
