@@ -24,6 +24,7 @@ from jax._src.lib import xla_client
 
 from rewarm.envelope import open_entry
 from rewarm.identity.program.arguments import of_plain
+from rewarm.jax_adapter import seam
 from rewarm.jax_adapter.recorded import _TYPES
 from rewarm.restart import loads
 from rewarm.store import LocalStore
@@ -49,6 +50,7 @@ def main() -> None:
         )
         return executable, [of_plain(row) for row in rows]
 
+    seam.initialise_lapack()  # else the first call of it ends the process
     ran = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         loading = pool.map(load, record.loads)

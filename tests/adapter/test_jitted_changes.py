@@ -34,7 +34,9 @@ class Starts:
     def run(self, text: str, **environment: str) -> tuple[Any, dict[str, int], str]:
         """What `told` returned, what became of the calls, and what was said."""
         path = self._folder / "main.py"
-        path.write_text(_HEAD + text.strip("\n") + _TAIL)
+        whole = _HEAD + text.strip("\n") + _TAIL
+        if not path.exists() or path.read_text() != whole:  # its date tells that a program is the same
+            path.write_text(whole)
         cache = str(self._folder / "cache")
         env = clean_environment(REWARM_DIR=cache, REWARM_STATS="", **environment)
         done = execute([sys.executable, str(path)], env=env, cwd=self._folder)
@@ -408,4 +410,53 @@ from pathlib import Path
 """)
     assert jitted == {"recorded": 1}
     of_jax, all_of_them = told
-    assert of_jax == 0 < all_of_them
+    assert of_jax < 50  # those that the function names; some 900 ran
+    assert all_of_them > of_jax
+
+
+@pytest.mark.campaign
+def test_sampling_by_numpyro_starts_without_a_trace(starts: Starts) -> None:
+    """What numpyro keeps of a run is found by addresses of memory, which are others in each process."""
+    pytest.importorskip("numpyro")
+    text = """
+jax.jit = rewarm.jit
+import numpyro, numpyro.distributions as dist
+from numpyro.infer import MCMC, NUTS
+
+def model(scale):
+    numpyro.sample("a", dist.Normal(0.0, scale))
+
+def told():
+    sampler = MCMC(NUTS(model), num_warmup=10, num_samples=10, num_chains=1, progress_bar=False)
+    sampler.run(jax.random.key(0), np.float32(SCALE))
+    return float(sampler.get_samples()["a"].sum())
+
+SCALE = 2.0
+"""
+    for way in ("recorded", "proved", "skipped"):
+        assert way in starts.run(text)[1]
+    told, jitted, _ = starts.run(text.replace("Normal(0.0", "Normal(1.0"))
+    assert "recorded" in jitted
+    assert told == starts.truth(text.replace("Normal(0.0", "Normal(1.0"))
+
+
+def test_a_refusal_stands_until_a_file_of_the_program_changes(starts: Starts, tmp_path: Path) -> None:
+    """What cannot be recorded is not recorded again at each start; each start says why, all the same."""
+    text = """
+import helper
+from rewarm.jax_adapter.trace_free import tracing
+made, original = [], tracing.trace
+tracing.trace = lambda *args: made.append(1) or original(*args)
+jitted = rewarm.jit(lambda x: x + np.float32(time.time() > 0))
+def told(): return [float(jitted(X)[0]), len(made)]
+"""
+    helper = tmp_path / "helper.py"
+    helper.write_text("")
+    for recordings in (1, 0, 0):
+        told, jitted, said = starts.run(text)
+        assert (told, jitted) == ([2.0, recordings], {"traced": 1})
+        assert "is traced at each start" in said
+        assert "time.time" in said
+    helper.write_text("# another line\n")
+    assert starts.run(text)[0] == [2.0, 1]
+    assert starts.run(text.replace("time.time() > 0", "1"))[1] == {"recorded": 1}

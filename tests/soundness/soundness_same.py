@@ -392,4 +392,16 @@ SAME: list[Case] = [
         ("def f", "concurrent.futures.ThreadPoolExecutor\ndef f"),
         needs=("lineax",),
     ),
+    case(
+        "an enumeration that is asked for a member by its value",
+        """
+        import enum
+        class Parts(enum.IntFlag):
+            LOW, HIGH = 1, 2
+        ASKED = 3
+        def f(x): return x * int(Parts(ASKED) & Parts.HIGH)
+        """,
+        ("def f", "idle = 1\ndef f"),
+        expect=SKIPPED,
+    ),
 ]

@@ -330,7 +330,8 @@ def _class(callee: type) -> tuple[str, str] | None:
     """A class, unless all that making an instance does is written in Python or knows nothing of the outside."""
     home = next((base for base in callee.__mro__ if "__new__" in vars(base)), callee)
     maker = vars(home).get("__new__")
-    if isinstance(maker, staticmethod) or home in vars(builtins).values():
+    # A function that was put there later, as `enum` does, is as it was made.
+    if isinstance(maker, staticmethod | FunctionType) or home in vars(builtins).values():
         return None
     if home.__module__ == "builtins":
         return None

@@ -114,7 +114,8 @@ def _look_strictly(function: object, rules: Rules, ran: Callable[[CodeType], boo
             return
     if ran(inner.__code__):
         return
-    context = _Asking(_strict_owners(), rules.reducers, _companions(rules), None, rules.digest_protocol)
+    reducers = {**rules.reducers, weakref.ReferenceType: _weak}
+    context = _Asking(_strict_owners(), reducers, _companions(rules), None, rules.digest_protocol)
     Walk(context, Budget()).digest(inner, (None, f"{inner.__qualname__} (its results are kept, so it did not run)"))
 
 
@@ -231,7 +232,7 @@ def _own_reducers(kept: dict[int, object]) -> dict[type, Reducer]:
         _CACHED: cached,
         contextvars.ContextVar: _context_variable,
         threading.local: lambda value: ("of this thread", value.__dict__),
-        weakref.ReferenceType: lambda value: ("weak reference", value()),
+        weakref.ReferenceType: _weak,
         type(threading.Lock()): lambda _: "a lock",
         type(threading.RLock()): lambda _: "a lock",
         type(vars(os)["environ"]): lambda _: "the environment",
@@ -262,6 +263,10 @@ def _plain_made(value: Any) -> object:
 
 
 _LEFT = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters", "__type_params__"})
+
+
+def _weak(value: Any) -> object:
+    return "weak reference", value()
 
 
 def _context_variable(value: Any) -> object:

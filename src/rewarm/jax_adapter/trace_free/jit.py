@@ -31,7 +31,7 @@ from rewarm.guards import Rules, check
 from rewarm.jax_adapter import activation, seam
 from rewarm.jax_adapter.jax_values import companions, reducers
 from rewarm.jax_adapter.session import Session
-from rewarm.jax_adapter.trace_free import tracing
+from rewarm.jax_adapter.trace_free import refusals, tracing
 from rewarm.jax_adapter.trace_free.asked import Asked, NotAskedError, asked, name_of
 from rewarm.jax_adapter.trace_free.libraries import ADAPTERS, reducers_of_libraries
 from rewarm.jax_adapter.trace_free.proving import DIFFERENT, EQUAL, Proof, prover
@@ -101,11 +101,15 @@ class _Way(NamedTuple):
       outcome: "skipped", "proved", "recorded" or "traced".
       why: what stood in the way of more.
       lasting: whether that will stand in the way of the next start, too.
+      stands: for what (`refusals.surroundings`); "" if the next start is to look again.
+      since: when that was found, in seconds since the epoch.
     """
 
     outcome: str
     why: tuple[str, ...] = ()
     lasting: bool = False
+    stands: str = ""
+    since: float = 0.0
 
 
 class _Said(NamedTuple):
@@ -296,9 +300,16 @@ class _Function:
         return _Way("traced", (struck,), lasting=True)
 
     def _recorded(self, call: _Call, why: tuple[str, ...]) -> _Way:
+        # Of what is there before the trace, as the next start will see it.
+        now = refusals.surroundings(call.asked.likeness)
+        before = refusals.standing(call.records.last(call.asked.kind), now)
+        if before is not None:  # JAX traces by itself
+            return _Way("traced", before.why, lasting=True, stands=now, since=before.since)
         traced = tracing.trace(self._fun, self._jitted, call.asked, call.args, call.kwargs, call.rules)
         if traced.record is None:
-            return _Way("traced", (traced.obstacle,), lasting=True)
+            return _Way(
+                "traced", (traced.obstacle,), lasting=True, stands=now if traced.stands else "", since=time.time()
+            )
         call.records.put(traced.record)
         _made_here.add(traced.record.id)
         return _Way("recorded", why)

@@ -89,6 +89,7 @@ def reducers_of_libraries() -> Mapping[type, Callable[[Any], object]]:
         ("absl.flags", "FlagValues", _flags),
         ("pydantic", "BaseModel", _model),
         ("pydantic._internal._decorators", "Decorator", _decorator),
+        ("numpyro.infer.mcmc", "MCMC", _sampling),
     )
     return {
         getattr(sys.modules[module], name): reducer
@@ -112,3 +113,11 @@ def _model(model: Any) -> object:
 def _decorator(one: Any) -> object:
     """A validator or the like of pydantic's, without the number of its class."""
     return "decorator", one.cls_var_name, one.func, one.shim, one.info
+
+
+def _sampling(mcmc: Any) -> object:
+    """What a run of numpyro's is, without functions that it has made of that, which it keeps by memory addresses."""
+    return "sampling", {name: value for name, value in vars(mcmc).items() if name not in _MADE_BY_SAMPLING}
+
+
+_MADE_BY_SAMPLING = ("_cache", "_init_state_cache")

@@ -34,16 +34,22 @@ from rewarm.jax_adapter.tuner.decisions import Decision
 OURS = str(Path(rewarm.__file__).parent)
 
 
+class _CallbacksError(ValueError):
+    """A program calls Python."""
+
+
 class Traced(NamedTuple):
     """What came of a trace.
 
     Attributes:
       record: what can be kept of it; `None` where something stood in the way.
       obstacle: what that was, in words; "" for nothing.
+      stands: whether it lies in the function, and will stand in the way of the next start.
     """
 
     record: Record | None = None
     obstacle: str = ""
+    stands: bool = False
 
 
 class _Watch:
@@ -94,6 +100,8 @@ def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mappi
     from rewarm.jax_adapter import activation
 
     before = _digest(fun, rules)
+    if before is None:  # JAX traces it by itself, and needs nobody to look on
+        return Traced(obstacle=_changed(fun, rules), stands=True)
     recorder = Recorder(leave_out=(OURS,))
     watch = _Watch(recorder)
     with activation.watching(watch):
@@ -102,7 +110,7 @@ def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mappi
     root = _of(one.lowered, compiled, watch)
     if root is None or root[1].components is None or root[1].bypass is not None:
         return Traced(obstacle=_not_served(root))
-    if one.why_not or before is None or before != _digest(fun, rules):
+    if one.why_not or before != _digest(fun, rules):
         return Traced(obstacle=one.why_not[0] if one.why_not else _changed(fun, rules))
     try:
         if has_not_run(fun, recorder.seen, rules):
@@ -110,11 +118,11 @@ def trace(fun: Any, jitted: Any, call: Asked, args: Sequence[Any], kwargs: Mappi
         guards = guards_of(fun, one.recorder.seen, rules)
         return Traced(_record(call, *root, compiled, one, guards, _ways(fun, rules)))
     except NotGuardableError as error:
-        return Traced(obstacle=str(error))
+        return Traced(obstacle=str(error), stands=True)
     except RaisedError:
         raise
     except Exception as error:  # noqa: BLE001 - what cannot be kept is not
-        return Traced(obstacle=f"it cannot be kept: {error}")
+        return Traced(obstacle=f"it cannot be kept: {error}", stands=isinstance(error, _CallbacksError))
 
 
 def _recorded(recorder: Recorder, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Recorded:
@@ -265,7 +273,7 @@ def _record(
         raise ValueError("JAX takes its arguments in another order")
     place = request.place()
     if place.callbacks:
-        raise ValueError("callbacks, whose Python is there only after a trace")
+        raise _CallbacksError("callbacks, whose Python is there only after a trace")
     assert request.components is not None
     rows = {row.name: row for row in request.components.rows}
     if rows["callbacks"].value != "none":
