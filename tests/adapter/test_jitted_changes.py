@@ -460,3 +460,15 @@ def told(): return [float(jitted(X)[0]), len(made)]
     helper.write_text("# another line\n")
     assert starts.run(text)[0] == [2.0, 1]
     assert starts.run(text.replace("time.time() > 0", "1"))[1] == {"recorded": 1}
+
+
+def test_a_refusal_is_of_one_function_though_others_have_its_name(starts: Starts) -> None:
+    text = """
+def told():
+    refused = rewarm.jit(lambda x: x + np.float32(time.time() > 0))
+    other = rewarm.jit(lambda x: x + 2)
+    return [float(refused(X)[0]), float(other(X)[0])]
+"""
+    for way in ("recorded", "proved", "skipped"):
+        told, jitted, _ = starts.run(text)
+        assert (told, _without_proofs(jitted)) == ([2.0, 3.0], {"traced": 1, way: 1})

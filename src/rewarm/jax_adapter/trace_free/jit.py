@@ -301,7 +301,7 @@ class _Function:
 
     def _recorded(self, call: _Call, why: tuple[str, ...]) -> _Way:
         # Of what is there before the trace, as the next start will see it.
-        now = refusals.surroundings(call.asked.likeness)
+        now = refusals.surroundings(self._fun, call.asked.likeness)
         before = refusals.standing(call.records.last(call.asked.kind), now)
         if before is not None:  # JAX traces by itself
             return _Way("traced", before.why, lasting=True, stands=now, since=before.since)

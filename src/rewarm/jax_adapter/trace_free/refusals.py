@@ -14,21 +14,29 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from rewarm.errors import NotFingerprintableError
 from rewarm.guards.places import kind_of_file
+from rewarm.guards.roots import code_digest
 
 _SECONDS = 86_400.0
+_WRAPS = ("__wrapped__", "__func__", "func")
+_DEEPEST = 8
 
 
-def surroundings(likeness: str) -> str:
-    """A digest of what a refusal of a function stands for; "" for what can change without a trace on the disk."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    if not isinstance(main, str) or "ipykernel" in sys.modules:
+def surroundings(function: object, likeness: str) -> str:
+    """A digest of what a refusal of a function stands for; "" for what can change without a trace on the disk.
+
+    Functions of one name are told apart by their code, and by the `likeness` of what they have closed over.
+    """
+    main, code = getattr(sys.modules.get("__main__"), "__file__", None), _code(function)
+    if not isinstance(main, str) or "ipykernel" in sys.modules or code is None:
         return ""
     try:
-        told = repr((likeness, sorted(_files()), sorted(_sites())))
-    except OSError:
+        told = repr((code_digest(code), likeness, sorted(_files()), sorted(_sites())))
+    except (OSError, NotFingerprintableError):
         return ""
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -58,6 +66,15 @@ def standing(last: Mapping[str, Any], now: str) -> Refusal | None:
     if not 0 <= time.time() - since < _SECONDS or not all(isinstance(line, str) for line in why):
         return None
     return Refusal(tuple(why), since)
+
+
+def _code(function: Any) -> CodeType | None:
+    """That of a function, within what wraps it; `None` where there is none to be seen."""
+    for _ in range(_DEEPEST):
+        if isinstance(function, FunctionType):
+            return function.__code__
+        function = next((one for name in _WRAPS if (one := getattr(function, name, None)) is not None), None)
+    return None
 
 
 def _files() -> Iterator[tuple[str, int, int]]:
