@@ -31,7 +31,6 @@ SESSIONS = (
     KERNEL
     + """
 # Differs from the default where values are negative alone.
-@rewarm.tunable(space={"turns": [100, 1]})
 def positive(x, *, turns):
     return f(x, turns=100) if turns == 100 else f(jnp.abs(x), turns=1)
 
@@ -55,7 +54,8 @@ if __name__ == "__main__":
     told["optuna"] = [of(tuned), len(tuned.record.trials)]
     told["inputs"] = {}
     for name, inputs in {"made": None, "mixed": [(x,), (-x,)], "positive": [(jnp.abs(x),), (jnp.abs(x) * 2,)]}.items():
-        tuned = rewarm.tune(positive, None, x, budget=30, inputs=inputs, again=True)
+        # Each a case of its own: of several sessions of one case a quiet one decides, and this machine may be busy.
+        tuned = rewarm.tune(positive, {"turns": [100, 1]}, x, budget=30, inputs=inputs, name=name)
         told["inputs"][name] = [tuned.winner["turns"], tuned.record.inputs]
     told["donated"] = []
     for isolate in (True, False):

@@ -60,6 +60,7 @@ def command(
         )
     with opened.asked() as tier:
         if store is None:
+            sync.look(tier, patience=patience, tell=_tell)
             store = made_store(settings.of_command(directory=directory))
         made = None if others else made_by(settings.of_command(directory=directory), store)
         wish = _Wish(direction, program, made, verify, patience, [], [])
@@ -99,12 +100,12 @@ class _Wish(NamedTuple):
     begun: list[int]
 
 
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
 def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
     direction, patience = wish.direction, wish.patience
-
-    def tell(line: str) -> None:
-        click.echo(line, err=True)
-
     if direction in ("push", "both"):
         keys = _keys(store, wish.program)
         yield from sync.push(
@@ -114,12 +115,12 @@ def _sent(wish: _Wish, store: LocalStore, tier: RemoteTier) -> Iterator[Sent]:
             made=wish.made,
             verify=wish.verify,
             patience=patience,
-            tell=tell,
+            tell=_tell,
             there_already=wish.there.append,
             begins=wish.begun.append,
         )
     if direction in ("pull", "both"):
-        yield from sync.pull(store, tier, patience=patience, tell=tell, begins=wish.begun.append)
+        yield from sync.pull(store, tier, patience=patience, tell=_tell, begins=wish.begun.append)
 
 
 def _keys(store: LocalStore, program: str | None) -> Iterator[str]:

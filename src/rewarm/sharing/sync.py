@@ -131,6 +131,16 @@ def _is_good(tier: RemoteTier, key: str) -> bool:
         return False
 
 
+def look(tier: RemoteTier, *, patience: float = PATIENCE, tell: Callable[[str], None] = say_nothing) -> None:
+    """See that a remote can be listed, before anything is made for what comes from there.
+
+    Raises:
+      RemoteError: it cannot.
+    """
+    patient = _Patience(tier.place, patience, tell)
+    patient.ask(lambda: [next(iter(tier.scan(namespace)), None) for namespace in tier.namespaces.read])
+
+
 def pull(
     store: LocalStore,
     tier: RemoteTier,
