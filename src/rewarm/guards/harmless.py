@@ -92,7 +92,7 @@ _CALLS = {
     "_weakref": None,
     "weakref": None,
     "_io": None,
-    "io": words("open open_code"),
+    "io": words("open open_code text_encoding"),
     "_warnings": None,
     "atexit": words("register unregister"),
     "_codecs": None,
